@@ -1,0 +1,27 @@
+"""Fixtures that every area uses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of data that is not part of the repository: $ETUDE_DATA, or ../shared/data beside the checkout."""
+    folder = Path(os.environ.get("ETUDE_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data in {folder}: set ETUDE_DATA to the folder that holds enron/ and planning/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def enron_dir(data_dir: Path) -> Path:
+    folder = data_dir / "enron"
+    if not folder.is_dir():
+        pytest.skip(f"no Enron mail in {folder}")
+    return folder
