@@ -1,0 +1,243 @@
+"""The configuration of a run: YAML, every field documented, every field overridable as `key.path=value`.
+
+`load_config` refuses what cannot work before any model loads; the descriptions here are what `--fields` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from etude.errors import ConfigError
+
+LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class EnvironmentConfig(_Section):
+    entry: str = Field(
+        description="What to play: a recipe's name (email_search), 'package.module:function' or 'file.py:function'; "
+        "the function returns an Environment."
+    )
+    args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of that function.")
+    max_turns: int | None = Field(None, ge=1, description="Overrides the environment's limit of turns.")
+    max_tokens_per_turn: int | None = Field(None, ge=1, description="Overrides its limit of sampled tokens a turn.")
+    max_tokens: int | None = Field(None, ge=2, description="Overrides its limit of tokens of a whole rollout.")
+    max_tool_calls: int | None = Field(None, ge=0, description="A hard budget of tool calls (the final one is free).")
+    max_seconds: float | None = Field(None, gt=0, description="Overrides its limit of seconds of a rollout.")
+    on_bad_call: Literal["continue", "end"] | None = Field(
+        None, description="'continue' answers a bad call with an error text, 'end' ends the attempt."
+    )
+
+
+class LoraConfig(_Section):
+    rank: int = Field(0, ge=0, description="Rank of the LoRA adapter; 0 trains all weights.")
+    alpha: float = Field(16.0, gt=0, description="LoRA's alpha: the adapter is scaled by alpha / rank.")
+    targets: Literal["all-linear", "attention"] = Field("all-linear", description="Which linear layers get an adapter.")
+
+
+class ModelConfig(_Section):
+    name: str = Field(
+        description="A folder, a .gguf file, a hub id, 'run:RUN' (the best checkpoint of an earlier run), or "
+        "'tiny-random' (a toy for trying things)."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of the weights. float32 on a CPU.")
+    device: str = Field("cpu", description="Where it runs: cpu.")
+    lora: LoraConfig = Field(default_factory=LoraConfig, description="Adapter training.")
+    chat: str = Field("auto", description="Chat format: auto, chatml (Hermes tool calls), or template.")
+
+
+class SamplingConfig(_Section):
+    groups_per_step: int = Field(12, ge=1, description="Scenarios a step.")
+    rollouts_per_group: int = Field(4, ge=2, description="Attempts at each scenario; their spread is what teaches.")
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature, which the loss assumes too.")
+    staleness: int = Field(
+        0, ge=0, description="η: how many steps old a sampled token may be when it is trained. 0 is on-policy."
+    )
+    max_concurrent: int = Field(64, ge=1, description="Rollouts that run at once, and slots of the local engine.")
+    max_retries: int = Field(3, ge=0, description="How often a rollout that faulted is started again.")
+
+
+class LearningConfig(_Section):
+    loss: LossName = Field("dapo", description="Preset of the objective; LOSSES in docs/losses.md says what each is.")
+    loss_overrides: dict[str, Any] = Field(default_factory=dict, description="Fields of LossConfig that differ from it.")
+    advantage: Literal["mean", "grpo", "rloo"] = Field("mean", description="How rewards of a group become advantages.")
+    lr: float = Field(1e-5, gt=0, description="Peak learning rate of AdamW.")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Learning rate after warm-up.")
+    warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up of the learning rate.")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's betas.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay.")
+    grad_clip: float = Field(1.0, gt=0, description="Largest norm of the gradient.")
+    max_tokens_per_microbatch: int = Field(8192, ge=16, description="Tokens of one packed forward and backward pass.")
+
+
+class SftConfig(_Section):
+    traces: str | None = Field(
+        None, description="JSONL of conversations ({'messages': [...], 'tools': [...]}), or 'run:RUN' for its rollouts."
+    )
+    min_reward: float | None = Field(None, description="From a run: keep rollouts with at least this reward.")
+    epochs: int = Field(1, ge=1, description="Passes over the traces.")
+    rows_per_step: int = Field(16, ge=1, description="Conversations a step.")
+    max_tokens_per_row: int = Field(4096, ge=16, description="Longer conversations are dropped, and counted.")
+
+
+class TrainingConfig(_Section):
+    steps: int = Field(100, ge=1, description="Optimizer steps in all (sft: at most).")
+    zero_variance: Literal["drop", "refill"] = Field(
+        "drop",
+        description="Groups whose rewards are all equal teach nothing: 'drop' trains the step without them (they still "
+        "count in its denominators), 'refill' plays others until the step is full.",
+    )
+    refill_limit: float = Field(3.0, ge=1, description="With refill: at most this many times groups_per_step a step.")
+    max_fault_rate: float = Field(
+        0.5, gt=0, le=1, description="Above this share of faulted rollouts (over 50) the run stops: the breaker."
+    )
+    checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints; the last step always has one.")
+    keep_best: int = Field(3, ge=1, description="Checkpoints kept by validation reward, besides the last.")
+    eval_every: int = Field(0, ge=0, description="Steps between validations; 0 is never. Step 0 is validated too.")
+    eval_scenarios: int | None = Field(None, ge=1, description="Validation scenarios used; default all.")
+    eval_attempts: int = Field(1, ge=1, description="Attempts at each of them.")
+    eval_temperature: float = Field(0.0, ge=0, description="0 is greedy.")
+    keep_rollouts: Literal["all", "none"] | int = Field(
+        "all", description="How long trajectories are kept: all, none, or those of the last N steps. Rewards stay."
+    )
+
+
+class EvalConfig(_Section):
+    split: str = Field("validation", description="Which scenarios.")
+    scenarios: int | None = Field(None, ge=1, description="How many of them; default all.")
+    attempts: int = Field(1, ge=1, description="Attempts at each; more than one gives pass@k.")
+    temperature: float = Field(0.0, ge=0, description="0 is greedy.")
+    policy: str = Field(
+        "model", description="'model', or 'scripted': the environment's own scripted policy, where it has one."
+    )
+
+
+class RunConfig(_Section):
+    """Everything that decides a run. Saved in the store and in the run's folder."""
+
+    environment: EnvironmentConfig = Field(description="What is played.")
+    model: ModelConfig = Field(
+        default_factory=lambda: ModelConfig(name="tiny-random"), description="The model that learns or is measured."
+    )
+    name: str = Field("", description="A name for people.")
+    seed: int = Field(0, ge=0, description="Everything random derives from it.")
+    deterministic: bool = Field(
+        False, description="Schedule in lock-step: the same run gives the same weights, bit for bit (CPU)."
+    )
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; default all cores.")
+    workspace: str = Field(".etude", description="Folder of the store and of the runs.")
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="How rollouts are made.")
+    learning: LearningConfig = Field(default_factory=LearningConfig, description="How weights are changed.")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="The loop.")
+    sft: SftConfig = Field(default_factory=SftConfig, description="Supervised warm start (etude sft).")
+    eval: EvalConfig = Field(default_factory=EvalConfig, description="Measuring (etude eval).")
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.model.lora.rank == 0 and "targets" in self.model.lora.model_fields_set:
+            raise ValueError("model.lora.targets is set, but model.lora.rank is 0 (all weights are trained)")
+        if self.learning.warmup_steps > self.training.steps:
+            raise ValueError("learning.warmup_steps is larger than training.steps: the peak would never be reached")
+        return self
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a YAML file (or start from nothing) and apply `key.path=value` overrides; values are YAML.
+
+    Raises ConfigError naming each field that is wrong, with what it may be."""
+    data: dict[str, Any] = {}
+    if path is not None:
+        data = _read_yaml(Path(path))
+    for override in overrides:
+        _apply(data, override)
+    return parse_config(data)
+
+
+def parse_config(data: Mapping[str, Any]) -> RunConfig:
+    """Raises ConfigError listing every mistake, one a line."""
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        lines = []
+        for item in error.errors():
+            where = ".".join(str(part) for part in item["loc"]) or "configuration"
+            known = _known_fields(item["loc"]) if item["type"] == "extra_forbidden" else ""
+            lines.append(f"  {where}: {item['msg'].removeprefix('Value error, ')}{known}")
+        raise ConfigError("the configuration cannot work:\n" + "\n".join(lines)) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no configuration file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of sections, not {type(data).__name__}")
+    return data
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"cannot read {override!r}: write overrides as key.path=value, e.g. training.steps=20")
+    try:
+        value = yaml.safe_load(text) if text else None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"cannot read the value of {override!r} as YAML: {error}") from error
+    *parents, last = key.split(".")
+    target = data
+    for parent in parents:
+        child = target.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"cannot set {key}: {parent} is a value, not a section")
+        target = child
+    if isinstance(value, str) and _is_number(value):
+        value = float(value)  # YAML 1.1 reads 1e-5 as text
+    target[last] = value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _known_fields(location: Sequence[int | str]) -> str:
+    section: Any = RunConfig
+    for part in location[:-1]:
+        field = section.model_fields.get(part)
+        section = field.annotation if field else None
+        if section is None or not hasattr(section, "model_fields"):
+            return ""
+    return " (there are: " + ", ".join(section.model_fields) + ")"
+
+
+def describe_fields(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[tuple[str, str, str]]:
+    """(key path, default, description) of every field, in order: what `--fields` prints."""
+    rows: list[tuple[str, str, str]] = []
+    for name, field in section.model_fields.items():
+        path = f"{prefix}{name}"
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            rows += describe_fields(kind, f"{path}.")
+            continue
+        default = "required" if field.is_required() else repr(field.get_default(call_default_factory=True))
+        rows.append((path, default, field.description or ""))
+    return rows
