@@ -1,3 +1,43 @@
-"""Etude: reinforcement fine-tuning for tool-using agents, on your own machine."""
+"""Etude: reinforcement fine-tuning for tool-using agents, on your own machine.
+
+`import etude` imports no torch: what needs it is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "Environment": "etude.environment.environment",
+    "Limits": "etude.environment.environment",
+    "Scenario": "etude.environment.scenario",
+    "load_scenarios": "etude.environment.scenario",
+    "Tool": "etude.environment.tools",
+    "ToolContext": "etude.environment.context",
+    "ToolError": "etude.environment.tools",
+    "tool": "etude.environment.tools",
+    "Rubric": "etude.grading.rubric",
+    "Rollout": "etude.rollout.rollout",
+    "train": "etude.api",
+    "sft": "etude.api",
+    "evaluate": "etude.api",
+}
+__all__ = ["__version__", *_WHERE]  # noqa: PLE0604  # names that __getattr__ finds
+
+if TYPE_CHECKING:
+    from etude.api import evaluate, sft, train
+    from etude.environment.context import ToolContext
+    from etude.environment.environment import Environment, Limits
+    from etude.environment.scenario import Scenario, load_scenarios
+    from etude.environment.tools import Tool, ToolError, tool
+    from etude.grading.rubric import Rubric
+    from etude.rollout.rollout import Rollout
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'etude' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)

@@ -1,0 +1,54 @@
+"""The command line. Heavy imports (torch, transformers) happen inside commands, so that --help answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from etude.cli import evaluate, inspect, mail, train
+from etude.errors import EtudeError, RunCancelled
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="""Train a small open-weight model to use [bold]your[/bold] tools.
+
+    Etude plays your agent many times, grades every attempt and moves the weights toward the attempts that went well.
+
+    [bold]A first run, in four commands[/bold]
+
+      etude mail import mail.jsonl.xz            build the searchable mail
+      etude eval  email_search.yaml              measure the model as it is
+      etude train email_search.yaml --dry-run    what would run, how long, how much memory
+      etude train email_search.yaml              train it; Ctrl-C stops, --resume goes on
+
+    Every field of a configuration can be set on the command line: [cyan]training.steps=20 learning.lr=1e-4[/cyan]
+    ([cyan]etude train --fields[/cyan] lists them all).""",
+)
+train.register(app)
+evaluate.register(app)
+inspect.register(app)
+app.add_typer(mail.app, name="mail")
+
+
+def main() -> None:
+    """Entry point: errors that Etude raises on purpose become one message and their own exit code."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers would only warn about forks
+    try:
+        app()
+    except RunCancelled as error:
+        Console(stderr=True).print(f"[yellow]{escape(str(error))}[/yellow]")
+        sys.stdout.flush()
+        os._exit(error.exit_code)  # a thread may be in the middle of a forward pass: do not wait for it
+    except EtudeError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {escape(str(error))}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `etude show ... | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -65,10 +65,14 @@ class Player:
         return self._group(ticket, keys, name)
 
     async def _group(self, ticket: Ticket, keys: list[str], name: str) -> Group:
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._attempt(ticket, index, key, name), name=key) for index, key in enumerate(keys)
-            ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(self._attempt(ticket, index, key, name), name=key)
+                    for index, key in enumerate(keys)
+                ]
+        except ExceptionGroup as errors:  # what stops one attempt here (a broken engine) stops all: tell it once
+            raise errors.exceptions[0] from errors
         tries = [task.result() for task in running]
         return Group(ticket, [each[-1] for each in tries], [rollout for each in tries for rollout in each[:-1]])
 

@@ -117,6 +117,9 @@ class Pool:
         done, _ = await asyncio.wait(self._running, return_when=wanted)
         for task in done:
             del self._running[task]
+        for error in [task.exception() for task in done]:  # all are looked at, so that none is lost
+            if error is not None:
+                raise error
         groups = [task.result() for task in done]
         return sorted(groups, key=lambda group: group.ticket.number)
 

@@ -1,0 +1,104 @@
+"""Shows a run while it goes on: a live line at a terminal, plain lines elsewhere (logs, pipes)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from etude.training.events import Event, Note, RolloutsDone, RunStarted, StepDone, Validated
+
+STYLES = {"info": "dim", "warn": "yellow", "error": "red"}
+
+
+def duration(seconds: float) -> str:
+    """3725 -> "1h02m"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+class Display:
+    """An observer of a run (`etude.training.events.Observer`), used as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._first_step = 0
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._first_step, self._started = event.first_step, time.monotonic()
+                resumed = f", resumed at step {event.first_step}" if event.first_step else ""
+                self.console.print(f"[bold]{event.kind}[/bold] {event.run_id}{resumed}")
+            case RolloutsDone():
+                self._advance(event)
+            case StepDone():
+                self.console.print(self._step_line(event))
+            case Validated():
+                self.console.print(f"  [bold]{event.split}[/bold] at step {event.step}: {_figures(event.metrics)}")
+            case Note():
+                self.console.print(f"[{STYLES[event.level]}]{event.level}: {escape(event.message)}[/]")
+
+    def _advance(self, event: RolloutsDone) -> None:
+        if event.phase not in self._tasks:
+            self._tasks[event.phase] = self._progress.add_task(f"{event.phase} rollouts", total=event.total)
+        self._progress.update(self._tasks[event.phase], completed=event.done, total=event.total)
+        if event.done >= event.total:
+            self._progress.remove_task(self._tasks.pop(event.phase))
+
+    def _step_line(self, event: StepDone) -> str:
+        per_step = (time.monotonic() - self._started) / max(1, event.step - self._first_step)
+        left = duration(per_step * (event.steps - event.step))
+        return f"step {event.step}/{event.steps}  {_figures(event.metrics)}  [dim]{left} left[/dim]"
+
+
+def _figures(metrics: Mapping[str, float]) -> str:
+    """The figures that say whether it learns, and what was lost on the way; the rest is in the store."""
+    parts = []
+    if "reward/mean" in metrics:
+        parts.append(f"reward {metrics['reward/mean']:.3f} ± {metrics.get('reward/std', 0.0):.3f}")
+    for key, label, form in (
+        ("sft/loss", "loss", ".4f"),
+        ("metric/answer_correct", "correct", ".3f"),
+        ("metric/hallucinated", "hallucinated", ".3f"),
+        ("turns", "turns", ".2f"),
+        ("tokens/completion", "tokens", ".0f"),
+        ("gap/mean", "engine gap", ".1e"),
+        ("time/step_s", "s", ".1f"),
+    ):
+        if key in metrics:
+            parts.append(f"{label} {metrics[key]:{form}}")
+    lost = {
+        name.split("/")[1]: int(value)
+        for name, value in metrics.items()
+        if value and name.startswith(("dropped/", "outcome/env_fault", "outcome/grader_fault", "groups/zero_variance"))
+    }
+    if lost:
+        parts.append("[yellow]" + ", ".join(f"{name} {count}" for name, count in lost.items()) + "[/yellow]")
+    return "  ".join(parts)

@@ -1,0 +1,84 @@
+"""`etude regrade`: recompute rewards over saved rollouts with today's rubric, without a model and without tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from etude.environment.environment import Environment
+from etude.environment.scenario import Scenario
+from etude.errors import ConfigError
+from etude.rollout.outcome import Outcome
+from etude.rollout.player import finish
+from etude.rollout.rollout import Rollout
+from etude.store.store import Store
+from etude.training.config import parse_config
+from etude.training.events import Observer, RolloutsDone, silent
+from etude.training.runtime import build_environment
+
+BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Regraded:
+    """changed: rollouts whose reward is another now. faults: rollouts that the new rubric could not grade; they keep
+    no reward in the new grading. old_mean, new_mean: over rollouts that have a reward in both."""
+
+    run_id: str
+    graded: int
+    changed: int
+    faults: int
+    old_mean: float
+    new_mean: float
+
+
+def regrade(
+    store: Store, run: str, *, environment: Environment | None = None, observer: Observer = silent
+) -> Regraded:
+    """Grades every saved rollout of a run again. The old rewards are kept beside the new ones.
+
+    environment: default the one of the run's configuration, as its code is today. Raises ConfigError where the run or
+    its environment cannot be found, StorageError where trajectories were pruned."""
+    info = store.find_run(run)
+    if environment is None:
+        environment = build_environment(parse_config(info.config))
+    total = store.count_rollouts(info.id)
+    if not total:
+        raise ConfigError(f"run {info.id} has no rollouts to grade")
+    grading = store.start_regrade(info.id, environment=environment.name)
+    pairs: list[tuple[float, float]] = []
+    changed = faults = done = 0
+    batch: list[tuple[Rollout, Rollout]] = []
+
+    def flush() -> None:
+        nonlocal changed, faults, done
+        store.add_regrades(grading, [new for _, new in batch])
+        for old, new in batch:
+            changed += old.reward != new.reward
+            faults += new.outcome is Outcome.GRADER_FAULT
+            if old.reward is not None and new.reward is not None:
+                pairs.append((old.reward, new.reward))
+        done += len(batch)
+        batch.clear()
+        observer(RolloutsDone("regrade", done, total))
+
+    for saved in store.iter_saved(info.id):
+        batch.append((saved.rollout, asyncio.run(_again(environment, saved.rollout, saved.scenario))))
+        if len(batch) == BATCH:
+            flush()
+    flush()
+    old_mean, new_mean = (_mean([pair[side] for pair in pairs]) for side in (0, 1))
+    return Regraded(grading, done, changed, faults, old_mean, new_mean)
+
+
+async def _again(environment: Environment, rollout: Rollout, scenario: Scenario) -> Rollout:
+    """A rollout whose grader had broken gets its chance again; other faults stay ungraded."""
+    outcome = Outcome.OK if rollout.outcome is Outcome.GRADER_FAULT else rollout.outcome
+    fault = None if rollout.outcome is Outcome.GRADER_FAULT else rollout.fault
+    fresh = replace(rollout, outcome=outcome, fault=fault, reward=None, scores={}, metrics={})
+    return await finish(environment, fresh, scenario)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

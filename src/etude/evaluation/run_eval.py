@@ -1,0 +1,157 @@
+"""`etude eval`: play scenarios with a model (or a scripted policy), grade, record, and say how sure the figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from etude.environment.environment import Environment
+from etude.environment.scenario import Scenario
+from etude.errors import ConfigError
+from etude.evaluation.evaluate import play_scenarios
+from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k, wilson_interval
+from etude.rollout.group import Group, Ticket
+from etude.rollout.player import Player
+from etude.rollout.rollout import Rollout
+from etude.rollout.scripted import play
+from etude.training.config import RunConfig
+from etude.training.events import Observer, RunStarted, silent
+from etude.training.recorder import Recorder
+from etude.training.run import Prepared, drive, managed_run
+from etude.training.runtime import Runtime, build_runtime, find_model, pick
+from etude.training.summary import summarize
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """figures: plain means. intervals: 95 % intervals of the mean of each score and metric; scenarios are resampled
+    (Wilson's where every value is 0 or 1 and there is one attempt)."""
+
+    run_id: str
+    figures: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+
+
+def evaluate(
+    config: RunConfig, *, environment: Environment | None = None, observer: Observer = silent
+) -> EvalResult:
+    """Raises ConfigError, DataError, ModelError before anything is played."""
+    prepared = Prepared.of(config, environment)
+    scenarios = pick(prepared.environment, config.eval.split, config.eval.scenarios)
+    with managed_run(prepared, "eval") as run_id:
+        recorder = Recorder(prepared.store, run_id, observer)
+        recorder.tell(RunStarted(run_id, "eval", 0))
+        groups: list[Group] = []
+        if config.eval.policy == "model":
+            source = find_model(config, prepared.store)
+            with build_runtime(config, prepared.environment, source) as runtime:
+                drive(prepared.store, run_id, _play_model(runtime, recorder, scenarios, groups))
+        else:
+            drive(prepared.store, run_id, _play_policy(prepared.environment, config, recorder, scenarios, groups))
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **_pass_figures(groups)}
+        recorder.store.add_step(run_id, 0, figures)
+        recorder.validated(0, config.eval.split, figures)
+        return EvalResult(run_id, figures, intervals(groups, config.seed))
+
+
+async def _play_model(
+    runtime: Runtime, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
+) -> None:
+    from etude.training.loop import make_engine
+
+    config = runtime.config
+    engine = make_engine(runtime, config.sampling.max_concurrent, lambda: 0)
+    player = Player(
+        environment=runtime.environment,
+        engine=engine,
+        chat=runtime.chat,
+        seed=config.seed,
+        temperature=config.eval.temperature,
+        max_retries=config.sampling.max_retries,
+        max_concurrent=None if config.deterministic else config.sampling.max_concurrent,
+    )
+    try:
+        groups += await play_scenarios(
+            player,
+            scenarios,
+            config.eval.attempts,
+            name="eval",
+            chunk=config.sampling.max_concurrent if config.deterministic else None,
+            on_group=lambda group: recorder.group(0, config.eval.split, group, "kept"),
+            on_progress=partial(recorder.progress, config.eval.split),
+        )
+    finally:
+        await engine.aclose()
+
+
+async def _play_policy(
+    environment: Environment,
+    config: RunConfig,
+    recorder: Recorder,
+    scenarios: Sequence[Scenario],
+    groups: list[Group],
+) -> None:
+    policies = environment.policies
+    if config.eval.policy not in policies:
+        known = ", ".join(["model", *policies])
+        raise ConfigError(f"environment {environment.name} has no policy {config.eval.policy!r}; there are: {known}")
+    policy = policies[config.eval.policy]
+    for number, scenario in enumerate(scenarios):
+        rollout = await play(environment, scenario, policy)
+        groups.append(Group(Ticket(number, scenario), [rollout]))
+        recorder.group(0, config.eval.split, groups[-1], "kept")
+        recorder.progress(config.eval.split, number + 1, len(scenarios))
+
+
+def intervals(groups: Sequence[Group], seed: int) -> dict[str, Interval]:
+    """95 % intervals of the reward, scores and metrics, over scenarios: attempts at one scenario are averaged first,
+    for they are not independent. Rollouts without a reward are missing, not 0."""
+    values: dict[str, list[list[float]]] = {}
+    for group in groups:
+        for name, per_attempt in _named_values(group.scored).items():
+            values.setdefault(name, []).append(per_attempt)
+    result = {}
+    for name, per_scenario in values.items():
+        means = [float(np.mean(attempts)) for attempts in per_scenario]
+        if all(value in (0.0, 1.0) for value in means) and all(len(attempts) == 1 for attempts in per_scenario):
+            result[name] = wilson_interval(int(sum(means)), len(means))
+        elif len(means) > 1:
+            result[name] = bootstrap_mean(means, seed=seed)
+    return result
+
+
+def _named_values(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
+    named: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        entries = {
+            "reward": rollout.reward or 0.0,
+            **{f"score/{name}": value for name, value in rollout.scores.items()},
+            **{f"metric/{name}": value for name, value in rollout.metrics.items()},
+        }
+        for name, value in entries.items():
+            named.setdefault(name, []).append(value)
+    return named
+
+
+def success(rollout: Rollout) -> bool | None:
+    """Whether an attempt was right: the metric "answer_correct", else the score "correct"; None where neither is."""
+    value = rollout.metrics.get("answer_correct", rollout.scores.get("correct"))
+    return None if value is None else value >= 1.0
+
+
+def _pass_figures(groups: Sequence[Group]) -> dict[str, float]:
+    """pass@k for k = 1, 2, 4 ... up to the attempts that every scenario has scored; {} where success is not defined."""
+    counts = []
+    for group in groups:
+        results = [success(rollout) for rollout in group.scored]
+        if any(result is None for result in results):
+            return {}
+        if results:
+            counts.append((len(results), sum(bool(result) for result in results)))
+    most = min((attempts for attempts, _ in counts), default=0)
+    ks = [2**power for power in range(most.bit_length()) if 2**power <= most]
+    return {f"pass@{k}": float(np.mean([pass_at_k(n, c, k) for n, c in counts])) for k in ks}

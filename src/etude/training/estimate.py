@@ -1,0 +1,93 @@
+"""`--dry-run`: what a run would take, before any model loads. Estimates, and they say on what they rest."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from etude.model.load import ModelSource, estimate_memory
+from etude.training.config import RunConfig
+from etude.training.learner_config import learner_config
+from etude.training.run import Prepared
+from etude.training.runtime import find_model, pick
+from etude.training.traces import find_traces
+
+TYPICAL_SHARE = 0.4  # of max_tokens that a rollout uses; measured on e-mail search, where most end early
+COMPUTE_SHARE = 0.3  # of a large matrix product's speed that training reaches
+GIB = 2**30
+
+
+def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
+    """Lines for a person. kind: "train", "sft" or "eval". Raises what would stop the run before it starts."""
+    prepared = Prepared.of(config)
+    source = find_model(config, prepared.store)
+    rollouts, learned, updates = _work(prepared, kind)
+    limits = prepared.environment.limits
+    typical = TYPICAL_SHARE * limits.max_tokens
+    flops = matmul_flops()
+    parameters = source.parameters
+    lines = [("environment", f"{prepared.environment.name}, {len(prepared.environment.tools_by_name)} tools")]
+    lines.append(("model", f"{source.name}: {parameters / 1e6:.1f}M parameters"))
+    if rollouts:
+        lines.append(("rollouts", f"{rollouts} of at most {limits.max_tokens} tokens, {limits.max_turns} turns"))
+    seconds = (2 * rollouts + 6 * learned) * typical * parameters / (COMPUTE_SHARE * flops)
+    lines.append(("time", f"about {_duration(seconds)} (at {typical:.0f} tokens a rollout, this CPU, tools not counted)"))
+    if updates:
+        lines.append(("steps", str(updates)))
+    lines += _memory(config, source, kind, limits.max_tokens)
+    return lines
+
+
+def _work(prepared: Prepared, kind: str) -> tuple[int, int, int]:
+    """(rollouts sampled, sequences trained, optimizer steps)."""
+    config, environment = prepared.config, prepared.environment
+    if kind == "eval":
+        scenarios = pick(environment, config.eval.split, config.eval.scenarios)
+        return len(scenarios) * config.eval.attempts, 0, 0
+    learner_config(config, environment.limits.max_tokens)
+    if kind == "sft":
+        traces = find_traces(config, environment, prepared.store)
+        steps = min(config.training.steps, -(-len(traces) // config.sft.rows_per_step) * config.sft.epochs)
+        return 0, steps * config.sft.rows_per_step, steps
+    pick(environment, "train", None)
+    trained = config.training.steps * config.sampling.groups_per_step * config.sampling.rollouts_per_group
+    validated = 0
+    if config.training.eval_every:
+        scenarios = pick(environment, "validation", config.training.eval_scenarios)
+        validated = len(scenarios) * config.training.eval_attempts * (config.training.steps // config.training.eval_every + 1)
+    return trained + validated, trained, config.training.steps
+
+
+def _memory(config: RunConfig, source: ModelSource, kind: str, max_tokens: int) -> list[tuple[str, str]]:
+    memory = estimate_memory(
+        source,
+        dtype=config.model.dtype,
+        slots=0 if kind == "sft" else config.sampling.max_concurrent,
+        context=max_tokens,
+        microbatch=0 if kind == "eval" else max(config.learning.max_tokens_per_microbatch, max_tokens),
+        trainable_share=0.0 if kind == "eval" else 1.0 if config.model.lora.rank == 0 else 0.02,
+    )
+    parts = ", ".join(f"{name} {size / GIB:.2f}" for name, size in memory.items() if size)
+    return [("memory", f"about {sum(memory.values()) / GIB:.2f} GiB at most ({parts})")]
+
+
+def matmul_flops(size: int = 768, repeats: int = 5) -> float:
+    """Floating-point operations a second of a float32 matrix product on this machine, now."""
+    left = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        left @ left
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+

@@ -1,0 +1,164 @@
+"""The training loop: play groups, turn rewards into advantages, step, checkpoint, validate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from etude.engine.local import LocalEngine
+from etude.evaluation.evaluate import play_scenarios
+from etude.learning.learner import Learner
+from etude.rollout.group import Group
+from etude.rollout.player import Player
+from etude.rollout.pool import Pool, PoolSettings
+from etude.rollout.sampler import EpochSampler
+from etude.training.batch import training_rows
+from etude.training.checkpoints import Checkpoint, Checkpoints
+from etude.training.learner_config import learner_config
+from etude.training.recorder import Recorder
+from etude.training.runtime import Runtime, pick
+from etude.training.state import read_state, write_state
+from etude.training.summary import group_figures, summarize
+
+class Trainer:
+    """One run of reinforcement. Made from a runtime and, where it resumes, a checkpoint."""
+
+    def __init__(
+        self, runtime: Runtime, recorder: Recorder, checkpoints: Checkpoints, resume: Checkpoint | None = None
+    ) -> None:
+        config = runtime.config
+        self.config, self.runtime, self.recorder, self.checkpoints = config, runtime, recorder, checkpoints
+        self.learner = Learner(runtime.loaded.model, learner_config(config, runtime.environment.limits.max_tokens))
+        sampler = EpochSampler(pick(runtime.environment, "train", None), config.seed)
+        state = None
+        if resume is not None:
+            state = read_state(resume.path, runtime.loaded, self.learner, sampler)
+        self.engine = make_engine(runtime, self.concurrency, lambda: self.learner.version)
+        self.player = self._player(config.sampling.temperature)
+        self.pool = Pool(
+            PoolSettings(
+                groups_per_step=config.sampling.groups_per_step,
+                staleness=config.sampling.staleness,
+                lockstep=config.deterministic,
+                refill=config.training.zero_variance == "refill",
+                refill_limit=config.training.refill_limit,
+                max_fault_rate=config.training.max_fault_rate,
+            ),
+            sampler,
+            lambda ticket: self.player.group(ticket, config.sampling.rollouts_per_group),
+            self._group_done,
+            state,
+        )
+        self._done_this_step = 0
+
+    @property
+    def concurrency(self) -> int:
+        """Slots of the engine: in lock-step a whole wave plays at once."""
+        sampling = self.config.sampling
+        if not self.config.deterministic:
+            return sampling.max_concurrent
+        return max(
+            sampling.max_concurrent,
+            (sampling.staleness + 1) * sampling.groups_per_step * sampling.rollouts_per_group,
+        )
+
+    async def run(self) -> None:
+        """Trains until the last step. Raises what stops a run; what is checkpointed stays."""
+        try:
+            await self._validate_if_due()
+            while self.learner.version < self.config.training.steps:
+                await self._step()
+                await self._checkpoint_if_due()
+                await self._validate_if_due()
+        finally:
+            await self.pool.aclose()
+            await self.engine.aclose()
+
+    async def _step(self) -> None:
+        started = time.perf_counter()
+        self._done_this_step = 0
+        dropped_before = self.pool.dropped.copy()
+        groups = await self.pool.next_step(self.learner.version)
+        sampled = time.perf_counter()
+        rows = training_rows(groups, self.config.learning.advantage)
+        stats = await self.runtime.in_compute(partial(self.learner.step, rows))
+        ended = time.perf_counter()
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        metrics = {
+            **summarize(rollouts, [rollout for group in groups for rollout in group.faulted]),
+            **group_figures(groups),
+            **stats.as_metrics(),
+            **{f"dropped/{reason}": count for reason, count in (self.pool.dropped - dropped_before).items()},
+            **{f"engine/{name}": value for name, value in self.engine.stats.take().items()},
+            "time/sampling_s": sampled - started,
+            "time/learning_s": ended - sampled,
+            "time/step_s": ended - started,
+        }
+        self.recorder.step(self.learner.version, self.config.training.steps, metrics)
+
+    async def _group_done(self, group: Group, fate: str) -> None:
+        """Called for every group as it finishes; `step` in the store is the one that it was played for."""
+        self._done_this_step += 1
+        sampling = self.config.sampling
+        self.recorder.group(self.learner.version + 1, "train", group, fate)
+        done = self._done_this_step * sampling.rollouts_per_group
+        total = max(sampling.groups_per_step * sampling.rollouts_per_group, done)
+        self.recorder.progress("train", done, total)
+
+    async def _checkpoint_if_due(self) -> None:
+        version, training = self.learner.version, self.config.training
+        if version % training.checkpoint_every and version != training.steps:
+            return
+        write: Callable[[Path], None] = partial(
+            write_state, loaded=self.runtime.loaded, learner=self.learner, pool=self.pool.state()
+        )
+        await self.runtime.in_compute(partial(self.checkpoints.save, version, write, {"version": version}))
+        if isinstance(training.keep_rollouts, int):
+            self.recorder.store.prune_steps(self.recorder.run_id, keep_last=training.keep_rollouts)
+
+    async def _validate_if_due(self) -> None:
+        """Every eval_every steps, step 0 and the last one too. A resumed run validates what it had not yet."""
+        version, training = self.learner.version, self.config.training
+        if not training.eval_every or (version % training.eval_every and version != training.steps):
+            return
+        if self.recorder.store.was_validated(self.recorder.run_id, version):
+            return
+        scenarios = pick(self.runtime.environment, "validation", training.eval_scenarios)
+        groups = await play_scenarios(
+            self._player(training.eval_temperature),
+            scenarios,
+            training.eval_attempts,
+            name=f"validation-{version}",
+            chunk=self.concurrency if self.config.deterministic else None,
+            on_group=lambda group: self.recorder.group(version, "validation", group, "kept"),
+            on_progress=partial(self.recorder.progress, "validation"),
+        )
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        metrics = summarize(rollouts)
+        self.recorder.validated(version, "validation", metrics)
+        if version and "reward/mean" in metrics:
+            self.checkpoints.set_validation(version, metrics["reward/mean"])
+
+    def _player(self, temperature: float) -> Player:
+        return Player(
+            environment=self.runtime.environment,
+            engine=self.engine,
+            chat=self.runtime.chat,
+            seed=self.config.seed,
+            temperature=temperature,
+            max_retries=self.config.sampling.max_retries,
+            max_concurrent=None if self.config.deterministic else self.config.sampling.max_concurrent,
+        )
+
+
+def make_engine(runtime: Runtime, slots: int, version: Callable[[], int]) -> LocalEngine:
+    return LocalEngine(
+        runtime.loaded.model,
+        max_slots=slots,
+        max_context=runtime.environment.limits.max_tokens,
+        lockstep=runtime.config.deterministic,
+        version_of=version,
+        compute=runtime.compute,
+    )

@@ -1,0 +1,111 @@
+"""What a run works with, built from its configuration: environment first, the model last.
+
+Everything that can be refused without the model is refused before it loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from etude.environment.environment import Environment, load_environment
+from etude.environment.scenario import Scenario
+from etude.errors import ConfigError
+from etude.model.load import LoadedModel, LoraSettings, ModelSource, load_model, resolve_model
+from etude.rollout.chat import ChatFormat, chat_format
+from etude.store.store import Store
+from etude.training.config import ModelConfig, RunConfig
+
+T = TypeVar("T")
+LIMIT_FIELDS = ("max_turns", "max_tokens_per_turn", "max_tokens", "max_tool_calls", "max_seconds")
+
+
+def build_environment(config: RunConfig) -> Environment:
+    """Load the environment and apply the configuration's limits. Raises ConfigError or DataError."""
+    return override_limits(load_environment(config.environment.entry, config.environment.args), config)
+
+
+def override_limits(environment: Environment, config: RunConfig) -> Environment:
+    section = config.environment
+    given = {name: value for name in LIMIT_FIELDS if (value := getattr(section, name)) is not None}
+    changes: dict[str, Any] = {}
+    if given:
+        changes["limits"] = replace(environment.limits, **given)
+    if section.on_bad_call is not None:
+        changes["on_bad_call"] = section.on_bad_call
+    return replace(environment, **changes) if changes else environment
+
+
+def find_model(config: RunConfig, store: Store) -> ModelSource:
+    """Which weights `model.name` means; 'run:RUN' is the best checkpoint of that run. Raises ModelError, ConfigError."""
+    return resolve_model(model_name(config.model, store))
+
+
+def model_name(model: ModelConfig, store: Store) -> str:
+    if not model.name.startswith("run:"):
+        return model.name
+    from etude.training.checkpoints import Checkpoints
+
+    run = store.find_run(model.name.removeprefix("run:"))
+    checkpoints = Checkpoints(run_folder(store, run.id) / "checkpoints")
+    best = checkpoints.best() or checkpoints.latest()
+    if best is None:
+        raise ConfigError(f"run {run.id} has no checkpoint, so {model.name!r} names no weights")
+    return str(best.path / "model")
+
+
+def run_folder(store: Store, run_id: str) -> Path:
+    return store.workspace / "runs" / run_id
+
+
+@dataclass
+class Runtime:
+    """A loaded model with what turns it into an agent. compute: the one thread on which weights are read or changed."""
+
+    config: RunConfig
+    environment: Environment
+    loaded: LoadedModel
+    chat: ChatFormat
+    compute: ThreadPoolExecutor
+
+    async def in_compute(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.compute, work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.compute.shutdown(wait=False, cancel_futures=True)
+
+
+def build_runtime(config: RunConfig, environment: Environment, source: ModelSource) -> Runtime:
+    """Loads the model. Seeds every global generator, so that what libraries draw is the run's too."""
+    import numpy as np
+    import torch
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    if config.deterministic:
+        torch.use_deterministic_algorithms(True)
+    section = config.model
+    lora = LoraSettings(rank=section.lora.rank, alpha=section.lora.alpha, targets=section.lora.targets)
+    loaded = load_model(
+        source, dtype=section.dtype, device=section.device, lora=lora if section.lora.rank else None
+    )
+    chat = chat_format(loaded.tokenizer, section.chat)
+    return Runtime(config, environment, loaded, chat, ThreadPoolExecutor(1, thread_name_prefix="compute"))
+
+
+def pick(environment: Environment, split: str, count: int | None) -> list[Scenario]:
+    """The first `count` scenarios of a split (all where None): always the same ones, so that runs compare."""
+    scenarios = list(environment.scenarios_of(split))
+    return scenarios if count is None else scenarios[:count]
+
