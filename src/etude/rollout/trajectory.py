@@ -6,14 +6,16 @@ again. So a trajectory is one row, or more where a template broke its own prefix
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """One training sequence: parallel arrays of length n.
 
@@ -21,7 +23,8 @@ class Row:
     logprobs: float32, natural log under the sampling temperature; NaN where the mask is false, so that a token
     that was not sampled can never be trained silently. version: int32 policy version that sampled the token, -1
     elsewhere. turn: int16, the assistant turn (from 0) that the token belongs to; prompt and tool tokens belong to
-    the turn that they precede.
+    the turn that they precede. Rows are equal where all arrays are (NaN equals NaN). Raises ValueError for arrays of
+    different lengths.
     """
 
     tokens: NDArray[np.int32]
@@ -30,14 +33,29 @@ class Row:
     version: NDArray[np.int32]
     turn: NDArray[np.int16]
 
+    def __post_init__(self) -> None:
+        lengths = {name: array.shape for name, array in self.arrays().items()}
+        if set(lengths.values()) != {(len(self.tokens),)}:
+            raise ValueError(f"the arrays of a row must be one-dimensional and of one length, not {lengths}")
+
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        mine, theirs = self.arrays(), other.arrays()
+        return all(np.array_equal(mine[name], theirs[name], equal_nan=name == "logprobs") for name in mine)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The parallel arrays by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """Rows in order. forks: how often the prefix broke. drift: tokens in which re-rendering the conversation with the
-    model's own template differs from what was sampled and held (None: not measured)."""
+    """Rows in order. forks: how often the prefix broke. drift: tokens in which re-rendering the conversation differs
+    from what was sampled and held, as `etude.rollout.drift` defines it (None: not measured)."""
 
     rows: tuple[Row, ...]
     forks: int = 0
@@ -72,11 +90,17 @@ class TrajectoryBuilder:
 
     @property
     def held(self) -> list[int]:
-        """The tokens of the current row, so far. The next prompt must start with them."""
-        return self._tokens
+        """A copy of the tokens of the current row, so far. The next prompt must start with them."""
+        return list(self._tokens)
 
     def extend_prompt(self, prompt: Sequence[int]) -> None:
-        """Set the next whole prompt. Its new tokens are observations. Starts a new row where the prefix broke."""
+        """Set the next whole prompt. Its new tokens are observations.
+
+        Where it does not start with what is held, a new row starts: a fork, in which nothing of earlier turns is an
+        action again. A row in which nothing was sampled is replaced instead. Raises ValueError for an empty prompt.
+        """
+        if not prompt:
+            raise ValueError("a prompt must hold at least one token")
         held = len(self._tokens)
         if list(prompt[:held]) != self._tokens:
             self._close_row()
@@ -89,9 +113,20 @@ class TrajectoryBuilder:
         self._turn += [self._next_turn] * len(new)
 
     def append_sample(self, tokens: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]) -> None:
-        """Add one sampled turn (its stop token included, if it was sampled)."""
+        """Add one sampled turn (its stop token included, if it was sampled). Raises ValueError for lengths that
+        differ, for a logprob that is not finite (an engine that went wrong), and before the first prompt."""
         if not len(tokens) == len(logprobs) == len(versions):
-            raise ValueError(f"lengths differ: {len(tokens)} tokens, {len(logprobs)} logprobs, {len(versions)} versions")
+            raise ValueError(
+                f"lengths differ: {len(tokens)} tokens, {len(logprobs)} logprobs, {len(versions)} versions"
+            )
+        if not self._tokens:
+            raise ValueError("a turn was sampled before any prompt was set")
+        wrong = [value for value in logprobs if not math.isfinite(value)]
+        if wrong or any(version < 0 for version in versions):
+            raise ValueError(
+                f"turn {self._next_turn}: sampled tokens need finite logprobs and versions from 0; found "
+                f"logprobs {wrong[:3]}, versions {sorted(set(versions))}"
+            )
         self._tokens += [int(token) for token in tokens]
         self._mask += [True] * len(tokens)
         self._logprobs += [float(value) for value in logprobs]
@@ -104,7 +139,8 @@ class TrajectoryBuilder:
         return Trajectory(rows=tuple(rows), forks=len(self._done), drift=drift)
 
     def _close_row(self) -> None:
-        self._done.append(self._row())
+        if any(self._mask):
+            self._done.append(self._row())
         self._tokens, self._mask, self._logprobs, self._version, self._turn = [], [], [], [], []
 
     def _row(self) -> Row:
