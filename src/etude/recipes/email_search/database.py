@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,15 @@ SELECT e.id, e.message_id, e.date, e.subject, e.from_address, e.body, e.file_nam
 FROM emails e WHERE e.message_id = :message_id AND {_VISIBLE}
 """
 
+_RECIPIENTS = "SELECT recipient_address, recipient_type FROM recipients WHERE email_id = ? ORDER BY rowid"
+
+_FULLEST = """
+SELECT address, count(*) AS mails FROM (
+    SELECT from_address AS address, id FROM emails
+    UNION SELECT recipient_address, email_id FROM recipients
+) GROUP BY address ORDER BY mails DESC, address LIMIT ?
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -110,7 +119,8 @@ def match_expression(keywords: Sequence[str]) -> str | None:
 
 
 class MailDatabase:
-    """A finished database, opened for reading only; each thread has its own connection.
+    """A finished database, opened for reading only. Every question opens a connection of its own (under a millisecond),
+    because tools run in threads of their own, which come and go.
 
     Raises ConfigError if there is no such database or it is of another version. Afterwards every failure of the
     database is a `sqlite3.Error`: a fault of the environment, never the model's mistake.
@@ -118,13 +128,13 @@ class MailDatabase:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._local = threading.local()
         if not self.path.is_file():
             raise ConfigError(
                 f"no mail database {self.path}: build it with `etude mail import FILE.jsonl.xz --db {self.path}`"
             )
         try:
-            (version,) = self._connection().execute("PRAGMA user_version").fetchone()
+            with self._connect() as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"{self.path} cannot be read as a mail database ({error}): name another file") from error
         if version != SCHEMA_VERSION:
@@ -163,22 +173,22 @@ class MailDatabase:
             "sent_before": sent_before,
             "limit": limit,
         }
-        rows = self._connection().execute(_SEARCH, values)
+        with self._connect() as connection:
+            rows = connection.execute(_SEARCH, values).fetchall()
         return [Hit(message_id, " ".join(snippet.split())) for message_id, snippet in rows]
 
     def read(self, message_id: str, *, inbox: str, visible_until: str | None) -> Mail | None:
         """The mail, or None if it is unknown, of another inbox, or dated after visible_until."""
         values = {"message_id": sqlite_text(message_id), "inbox": inbox.lower(), "visible_until": visible_until}
-        row = self._connection().execute(_READ, values).fetchone()
-        if row is None:
-            return None
-        row_id, found_id, date, subject, sender, body, file_name = row
-        recipients: dict[str, list[str]] = {"to": [], "cc": [], "bcc": []}
-        for address, kind in self._connection().execute(
-            "SELECT recipient_address, recipient_type FROM recipients WHERE email_id = ? ORDER BY rowid", (row_id,)
-        ):
-            recipients[kind].append(address)
-        to, cc, bcc = (tuple(recipients[kind]) for kind in ("to", "cc", "bcc"))
+        with self._connect() as connection:
+            row = connection.execute(_READ, values).fetchone()
+            if row is None:
+                return None
+            row_id, found_id, date, subject, sender, body, file_name = row
+            recipients = connection.execute(_RECIPIENTS, (row_id,)).fetchall()
+        to, cc, bcc = (
+            tuple(address for address, kind in recipients if kind == wanted) for wanted in ("to", "cc", "bcc")
+        )
         return Mail(found_id, date, subject, sender, to, cc, bcc, body, file_name)
 
     def mails_with(self, word: str) -> int:
@@ -187,28 +197,21 @@ class MailDatabase:
         if match is None:
             return 0
         query = "SELECT count(*) FROM emails_fts WHERE emails_fts MATCH ?"
-        return int(self._connection().execute(query, (match,)).fetchone()[0])
+        with self._connect() as connection:
+            return int(connection.execute(query, (match,)).fetchone()[0])
 
     def stats(self, inboxes: int = 30) -> MailStats:
         """Counts for a person; `inboxes` bounds how many addresses are listed."""
-        one = self._connection().execute
-        mails, first, last = one("SELECT count(*), min(date), max(date) FROM emails").fetchone()
-        by_address = one(
-            "SELECT address, count(*) AS mails FROM ("
-            " SELECT from_address AS address, id FROM emails"
-            " UNION SELECT recipient_address, email_id FROM recipients"
-            ") GROUP BY address ORDER BY mails DESC, address LIMIT ?",
-            (inboxes,),
-        ).fetchall()
-        sources = one("SELECT path, sha256 FROM sources ORDER BY rowid").fetchall()
-        return MailStats(mails, first or "", last or "", tuple(by_address), tuple(sources))
+        with self._connect() as connection:
+            mails, first, last = connection.execute("SELECT count(*), min(date), max(date) FROM emails").fetchone()
+            fullest = connection.execute(_FULLEST, (inboxes,)).fetchall()
+            sources = connection.execute("SELECT path, sha256 FROM sources ORDER BY rowid").fetchall()
+        return MailStats(mails, first or "", last or "", tuple(fullest), tuple(sources))
 
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
-            self._local.connection = connection
-        return connection
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection
 
 
 def _address(address: str | None) -> str | None:

@@ -65,15 +65,16 @@ def import_mail(
     keep = _Keep(filters or Filters())
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-            _build(connection, files, keep, on_progress or (lambda mails, share: None))
-        _sync(unfinished)
-        unfinished.replace(database)
+        try:
+            with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+                _build(connection, files, keep, on_progress or (lambda mails, share: None))
+            _sync(unfinished)
+            unfinished.replace(database)
+        finally:
+            unfinished.unlink(missing_ok=True)
         _sync(database.parent)
     except (sqlite3.Error, OSError) as error:
-        raise StorageError(f"{database} cannot be written: {error}. Nothing was changed.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise StorageError(f"{database} was not built: {error}. What was there before is unchanged.") from error
     return ImportReport(keep.mails, dict(keep.dropped), time.monotonic() - started)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import re
 from collections.abc import Iterator
@@ -61,10 +60,8 @@ def read_jsonl(path: Path) -> Iterator[Read]:
 
 def _parse(line: bytes, path: Path, number: int) -> Mail:
     try:
-        return _Row.model_validate(json.loads(line)).mail()
+        return _Row.model_validate_json(line).mail()
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "line"
         raise DataError(f"{path}:{number}: {field}: {first['msg']}") from error
-    except ValueError as error:  # JSON and UTF-8
-        raise DataError(f"{path}:{number}: not a line of JSON ({error})") from error
