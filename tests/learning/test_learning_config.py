@@ -87,6 +87,7 @@ def test_learning_rates() -> None:
 
 
 def test_settings_need_no_torch() -> None:
-    code = "import sys, etude.learning.config, etude.learning.advantages, etude.learning.rows; print('torch' in sys.modules)"
+    modules = "etude.learning.config, etude.learning.advantages, etude.learning.rows"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

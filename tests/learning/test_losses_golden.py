@@ -134,9 +134,7 @@ def test_k3_keeps_its_digits_in_float32() -> None:
 )
 def test_behaviour_weights(kind: Any, log_weight: float, weight: float) -> None:
     config = LossConfig(anchor="old", behaviour=kind)
-    loss, gradient, stats = run(
-        config, [-1.0], [1.0], logp_old=[-1.0], logp_rollout=[-1.0 - log_weight]
-    )
+    loss, gradient, stats = run(config, [-1.0], [1.0], logp_old=[-1.0], logp_rollout=[-1.0 - log_weight])
     assert loss.item() == pytest.approx(-weight)
     assert gradient.item() == pytest.approx(-weight)
     assert stats.rejected.item() == (weight == 0.0)
@@ -145,9 +143,7 @@ def test_behaviour_weights(kind: Any, log_weight: float, weight: float) -> None:
 def test_the_sequence_mask_is_decided_for_each_row() -> None:
     config = LossConfig(anchor="old", behaviour="seq_mask")
     rollout = [-1.3, -0.7, -1.0, -1.01]  # row 4 is off by +0.3 and -0.3: its mean is kept; row 2's is 0.005
-    loss, _, stats = run(
-        config, [-1.0] * 4, [1.0] * 4, logp_old=[-1.0] * 4, logp_rollout=rollout, row=[4, 4, 2, 2]
-    )
+    loss, _, stats = run(config, [-1.0] * 4, [1.0] * 4, logp_old=[-1.0] * 4, logp_rollout=rollout, row=[4, 4, 2, 2])
     assert loss.item() == pytest.approx(-2.0)
     assert stats.rejected.item() == 2
 

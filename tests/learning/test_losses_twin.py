@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.errors import ConfigError
+from etude.learning.config import Anchor, BehaviourWeight, KLEstimator, RatioLevel, Surrogate
 from etude.learning.losses import LossConfig, LossInputs, LossStats, policy_loss
 
 
@@ -50,9 +50,7 @@ def twin(data: dict[str, list[Any]], config: LossConfig) -> tuple[float, list[fl
             "none": lambda i: 1.0,
             "tis": lambda i: min(math.exp(corrections[i]), config.tis_cap),
             "icepop": lambda i: (
-                math.exp(corrections[i])
-                if config.icepop_low <= math.exp(corrections[i]) <= config.icepop_high
-                else 0.0
+                math.exp(corrections[i]) if config.icepop_low <= math.exp(corrections[i]) <= config.icepop_high else 0.0
             ),
             "seq_mask": lambda i: float(
                 config.seq_mask_low <= math.exp(segment_mean(corrections, data["row"], i)) <= config.seq_mask_high
@@ -78,16 +76,16 @@ def twin(data: dict[str, list[Any]], config: LossConfig) -> tuple[float, list[fl
 
 @st.composite
 def configs(draw: st.DrawFn) -> LossConfig:
-    kl = draw(st.sampled_from(["none", "k1", "k2", "k3"]))
-    anchor = draw(st.sampled_from(["rollout", "old"]))
-    surrogate = draw(st.sampled_from(["clip", "cispo", "reinforce"]))
+    kl = draw(st.sampled_from(get_args(KLEstimator)))
+    anchor = draw(st.sampled_from(get_args(Anchor)))
+    surrogate = draw(st.sampled_from(get_args(Surrogate)))
     return LossConfig(
-        ratio=draw(st.sampled_from(["token"] if surrogate == "reinforce" else ["token", "sequence"])),
+        ratio=draw(st.sampled_from(["token"] if surrogate == "reinforce" else get_args(RatioLevel))),
         surrogate=surrogate,
         dual_clip=draw(st.sampled_from([None, 1.5])),
         cispo_high=draw(st.sampled_from([0.2, 4.0])),
         anchor=anchor,
-        behaviour=draw(st.sampled_from(["none", "tis", "icepop", "seq_mask"])) if anchor == "old" else "none",
+        behaviour=draw(st.sampled_from(get_args(BehaviourWeight))) if anchor == "old" else "none",
         tis_cap=1.2,
         seq_mask_low=0.8,
         seq_mask_high=1.2,
@@ -143,13 +141,3 @@ def test_losses_and_statistics_of_parts_add_up(config: LossConfig, seed: int) ->
     total = first_stats + second_stats
     for name in LossStats.__dataclass_fields__:
         assert getattr(total, name).item() == pytest.approx(getattr(whole_stats, name).item(), rel=1e-9, abs=1e-9), name
-
-
-def test_the_twin_covers_every_axis() -> None:
-    """A new value of an axis must be added to `configs` too: the axes are those that LossConfig accepts."""
-    with pytest.raises(ConfigError, match="'none', 'tis', 'icepop', 'seq_mask'$"):
-        LossConfig(behaviour="?")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'clip', 'cispo', 'reinforce'$"):
-        LossConfig(surrogate="?")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'none', 'k1', 'k2', 'k3'$"):
-        LossConfig(kl="?")  # type: ignore[arg-type]

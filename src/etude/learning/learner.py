@@ -62,7 +62,7 @@ class Learner:
 
     def __init__(self, model: nn.Module, config: LearnerConfig) -> None:
         _refuse_dropout(model)
-        self.model = model
+        self.model = model.eval()
         self.config = config
         self._version = 0
         self._optimizer = Optimizer(model, config)
@@ -88,7 +88,7 @@ class Learner:
         weights = token_weights([row.num_actions for row in rows], loss_config)
         trained = [index for index, row in enumerate(rows) if row.advantage != 0 or self._reference is not None]
         batches = [
-            _MicroBatch(packed)
+            _MicroBatch(packed, logp_ref=self._reference_logprobs(packed))
             for packed in self._pack(
                 [rows[index] for index in trained],
                 weights[trained],
@@ -102,7 +102,6 @@ class Learner:
             logp, entropy = self._forward(self.model, batch.packed, entropy=self.config.entropy)
             if batch.logp_old is None:  # the first update: what is now is what the later ones call old
                 batch.logp_old = logp.detach()
-                batch.logp_ref = self._reference_logprobs(batch.packed)
                 gaps.append(_gaps(batch.logp_old, batch.packed, self._version))
             loss, part = policy_loss(logp, batch.loss_inputs(), loss_config, entropy)
             parts.append(part)
@@ -233,6 +232,8 @@ def _refuse_dropout(model: nn.Module) -> None:
 
 
 def _refuse_unsampled(rows: Sequence[TrainingRow]) -> None:
+    if not rows:
+        raise TrainingError("a batch without rows: every rollout in it faulted, or sampled no token")
     for row in rows:
         if not np.isfinite(row.logp_rollout[row.action_mask]).all():
             raise ValueError(
@@ -250,15 +251,16 @@ def _gaps(logp: Float[Tensor, "actions"], packed: PackedBatch, version: int) -> 
 def _enable_checkpointing(model: nn.Module) -> None:
     if not isinstance(model, PreTrainedModel | PeftModel):
         raise ConfigError(f"learner.gradient_checkpointing: {type(model).__name__} cannot recompute its layers")
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # transformers 5.24 renames it, and warns at the old name
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 @contextmanager
 def _training_mode(model: nn.Module, *, on: bool) -> Iterator[None]:
-    """transformers recomputes layers in training mode only; the engine finds the model as it left it."""
-    before = model.training
+    """transformers recomputes layers in training mode only; between updates the model is in evaluation mode."""
     model.train(on)
     try:
         yield
     finally:
-        model.train(before)
+        model.eval()
