@@ -9,7 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from etude.cli import evaluate, inspect, mail, train
+from etude.cli.evaluate import register as register_evaluate
+from etude.cli.inspect import register as register_inspect
+from etude.cli.mail import app as mail_app
+from etude.cli.train import register as register_train
 from etude.errors import EtudeError, RunCancelled
 
 app = typer.Typer(
@@ -31,10 +34,10 @@ app = typer.Typer(
     Every field of a configuration can be set on the command line: [cyan]training.steps=20 learning.lr=1e-4[/cyan]
     ([cyan]etude train --fields[/cyan] lists them all).""",
 )
-train.register(app)
-evaluate.register(app)
-inspect.register(app)
-app.add_typer(mail.app, name="mail")
+register_train(app)
+register_evaluate(app)
+register_inspect(app)
+app.add_typer(mail_app, name="mail")
 
 
 def main() -> None:

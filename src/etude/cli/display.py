@@ -84,12 +84,12 @@ def _figures(metrics: Mapping[str, float]) -> str:
     if "reward/mean" in metrics:
         parts.append(f"reward {metrics['reward/mean']:.3f} ± {metrics.get('reward/std', 0.0):.3f}")
     for key, label, form in (
-        ("sft/loss", "loss", ".4f"),
+        ("learner/loss", "loss", ".4f"),
         ("metric/answer_correct", "correct", ".3f"),
         ("metric/hallucinated", "hallucinated", ".3f"),
         ("turns", "turns", ".2f"),
         ("tokens/completion", "tokens", ".0f"),
-        ("gap/mean", "engine gap", ".1e"),
+        ("learner/gap_mean", "engine gap", ".1e"),
         ("time/step_s", "s", ".1f"),
     ):
         if key in metrics:

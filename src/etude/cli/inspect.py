@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Workspace = Annotated[str, typer.Option(help="Folder of the store.")]
 STATUS_STYLE = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "interrupted": "yellow"}
 SHOWN_STEPS = 20
+SHOWN_EVENTS = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +40,7 @@ def runs_command(workspace: Workspace = ".etude") -> None:
     for run in store.runs():
         style = STATUS_STYLE.get(run.status, "cyan")
         started = datetime.fromtimestamp(run.created).strftime("%Y-%m-%d %H:%M")
-        steps = str(store.last_step(run.id) or "")
+        steps = str(len(store.steps(run.id)) or "")
         table.add_row(
             run.id, run.environment, run.model, f"[{style}]{run.status}[/{style}]", started, steps, escape(run.name)
         )
@@ -49,7 +50,7 @@ def runs_command(workspace: Workspace = ".etude") -> None:
 def show_command(
     run: Annotated[str, typer.Argument(help="Id of a run, its unique beginning, or 'last'.")] = "last",
     rollouts: Annotated[bool, typer.Option("--rollouts", help="List its rollouts instead of its steps.")] = False,
-    rollout: Annotated[str | None, typer.Option(help="Read one rollout whole: its trace id or unique beginning.")] = None,
+    rollout: Annotated[str | None, typer.Option(help="Read one rollout whole: its trace id.")] = None,
     step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
     limit: Annotated[int, typer.Option(help="How many rollouts to list.")] = 40,
     workspace: Workspace = ".etude",
@@ -62,7 +63,7 @@ def show_command(
 
       etude show last --rollouts --step 12
 
-      etude show last --rollout trace_3f
+      etude show last --rollout trace_3f2a4c1e-…
     """
     from etude.store.store import Store
 
@@ -70,7 +71,7 @@ def show_command(
     store = Store.open(Path(workspace))
     info = store.find_run(run)
     if rollout is not None:
-        _print_rollout(console, store.find_rollout(info.id, rollout))
+        _print_rollout(console, store.load_rollout(rollout).rollout)
     elif rollouts:
         _print_rollouts(console, store, info, step, limit)
     else:
@@ -82,7 +83,7 @@ def _print_run(console: Console, store: Store, run: Run) -> None:
     if run.error:
         console.print(f"[red]{escape(run.error)}[/red]")
     steps = store.steps(run.id)
-    columns = ["reward/mean", "reward/std_in_group", "metric/answer_correct", "turns", "sft/loss", "time/step_s"]
+    columns = ["reward/mean", "reward/std_in_group", "metric/answer_correct", "turns", "learner/loss", "time/step_s"]
     columns = [name for name in columns if any(name in step.metrics for step in steps)]
     table = Table("step", *columns, box=None, pad_edge=False)
     for each in steps[-SHOWN_STEPS:]:
@@ -91,18 +92,18 @@ def _print_run(console: Console, store: Store, run: Run) -> None:
     if len(steps) > SHOWN_STEPS:
         console.print(f"(the last {SHOWN_STEPS} of {len(steps)} steps)")
     console.print(table)
-    for event in store.events(run.id, limit=10):
-        if event.type != "metrics":
+    for event in store.events(run.id)[-SHOWN_EVENTS:]:
+        if event.type != "validation":
             console.print(f"[dim]{event.level}: {escape(event.message)}[/dim]")
 
 
 def _print_rollouts(console: Console, store: Store, run: Run, step: int | None, limit: int) -> None:
     table = Table("trace", "step", "phase", "scenario", "outcome", "stop", "reward", "turns", "tokens", box=None)
-    for row in store.rollout_rows(run.id, step=step, limit=limit):
+    for row in store.rollouts(run.id, step=step, limit=limit):
         reward = "" if row.reward is None else f"{row.reward:.3f}"
         tokens = str(row.completion_tokens)
         table.add_row(
-            row.trace_id[:16], str(row.step), row.phase, row.scenario_id, row.outcome, row.stop, reward,
+            row.trace_id, str(row.step), row.phase, row.scenario_id, row.outcome, row.stop, reward,
             str(row.turns), tokens,
         )  # fmt: skip
     console.print(table)
@@ -132,7 +133,7 @@ def models_command(workspace: Workspace = ".etude") -> None:
 
     table = Table("model.name", "what it is", box=None, pad_edge=False)
     for model in installed_models():
-        table.add_row(escape(model.name), escape(model.description))
+        table.add_row(escape(model.name), f"{model.kind}, {model.size / 2**20:.0f} MB")
     if Path(workspace).is_dir():
         store = Store.open(Path(workspace))
         for run in store.runs():

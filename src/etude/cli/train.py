@@ -107,7 +107,7 @@ def _command(
     if resume is not None:
         if path is not None or changes:
             raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
-        changes = [f"workspace={workspace}", "environment.entry=resumed"]
+        changes = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
     elif path is None and not changes:
         raise ConfigError(f"name a configuration file, e.g. `etude {kind} email_search.yaml` (see --help)")
     config = load_config(path, changes)

@@ -46,7 +46,9 @@ def regrade(
     total = store.count_rollouts(info.id)
     if not total:
         raise ConfigError(f"run {info.id} has no rollouts to grade")
-    grading = store.start_regrade(info.id, environment=environment.name)
+    grading = store.create_run(
+        "regrade", name=info.name, environment=environment.name, model=info.model, config=info.config, parent=info.id
+    )
     pairs: list[tuple[float, float]] = []
     changed = faults = done = 0
     batch: list[tuple[Rollout, Rollout]] = []
@@ -63,11 +65,12 @@ def regrade(
         batch.clear()
         observer(RolloutsDone("regrade", done, total))
 
-    for saved in store.iter_saved(info.id):
+    for saved in store.iter_rollouts(info.id):
         batch.append((saved.rollout, asyncio.run(_again(environment, saved.rollout, saved.scenario))))
         if len(batch) == BATCH:
             flush()
     flush()
+    store.set_status(grading, "succeeded")
     old_mean, new_mean = (_mean([pair[side] for pair in pairs]) for side in (0, 1))
     return Regraded(grading, done, changed, faults, old_mean, new_mean)
 

@@ -81,7 +81,7 @@ async def _play_model(
             config.eval.attempts,
             name="eval",
             chunk=config.sampling.max_concurrent if config.deterministic else None,
-            on_group=lambda group: recorder.group(0, config.eval.split, group, "kept"),
+            on_group=lambda group: recorder.group(0, config.eval.split, group),
             on_progress=partial(recorder.progress, config.eval.split),
         )
     finally:
@@ -103,7 +103,7 @@ async def _play_policy(
     for number, scenario in enumerate(scenarios):
         rollout = await play(environment, scenario, policy)
         groups.append(Group(Ticket(number, scenario), [rollout]))
-        recorder.group(0, config.eval.split, groups[-1], "kept")
+        recorder.group(0, config.eval.split, groups[-1])
         recorder.progress(config.eval.split, number + 1, len(scenarios))
 
 

@@ -80,10 +80,7 @@ class _Loop:
         """Runs turns until `_EndOfAttempt`."""
         limits = self.environment.limits
         await _bounded("setup", self.environment.run_setup(self.context))
-        self.messages = [
-            Message("system", self.environment.instructions_for(self.scenario)),
-            Message("user", self.environment.prompt_for(self.scenario)),
-        ]
+        self.messages = self._first_messages()
         specs = self.environment.tool_specs
         prompt = self.chat.start(self.messages, specs)
         if len(prompt) >= limits.max_tokens:
@@ -99,6 +96,16 @@ class _Loop:
             prompt = self.chat.extend(self.builder.held, self.messages, new, specs)
             if len(prompt) >= limits.max_tokens:
                 raise _EndOfAttempt(Outcome.POLICY_FAULT, Stop.OUT_OF_TOKENS)
+
+    def _first_messages(self) -> list[Message]:
+        try:
+            return [
+                Message("system", self.environment.instructions_for(self.scenario)),
+                Message("user", self.environment.prompt_for(self.scenario)),
+            ]
+        except Exception as error:  # may be the user's functions
+            fault = Fault("prompt", "exception", f"{type(error).__name__}: {error}")
+            raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.SETUP_FAULT, fault) from error
 
     async def _sample_turn(self, prompt: Sequence[int]) -> ParsedTurn:
         limits = self.environment.limits

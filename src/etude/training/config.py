@@ -49,9 +49,9 @@ class ModelConfig(_Section):
         "'tiny-random' (a toy for trying things)."
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of the weights. float32 on a CPU.")
-    device: str = Field("cpu", description="Where it runs: cpu.")
-    lora: LoraConfig = Field(default_factory=LoraConfig, description="Adapter training.")
-    chat: str = Field("auto", description="Chat format: auto, chatml (Hermes tool calls), or template.")
+    device: Literal["cpu"] = Field("cpu", description="Where it runs.")
+    lora: LoraConfig = Field(LoraConfig(), description="Adapter training.")
+    chat: str = Field("auto", description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), or template.")
 
 
 class SamplingConfig(_Section):
@@ -124,9 +124,7 @@ class RunConfig(_Section):
     """Everything that decides a run. Saved in the store and in the run's folder."""
 
     environment: EnvironmentConfig = Field(description="What is played.")
-    model: ModelConfig = Field(
-        default_factory=lambda: ModelConfig(name="tiny-random"), description="The model that learns or is measured."
-    )
+    model: ModelConfig = Field(description="The model that learns or is measured.")
     name: str = Field("", description="A name for people.")
     seed: int = Field(0, ge=0, description="Everything random derives from it.")
     deterministic: bool = Field(
@@ -134,16 +132,14 @@ class RunConfig(_Section):
     )
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; default all cores.")
     workspace: str = Field(".etude", description="Folder of the store and of the runs.")
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="How rollouts are made.")
-    learning: LearningConfig = Field(default_factory=LearningConfig, description="How weights are changed.")
-    training: TrainingConfig = Field(default_factory=TrainingConfig, description="The loop.")
-    sft: SftConfig = Field(default_factory=SftConfig, description="Supervised warm start (etude sft).")
-    eval: EvalConfig = Field(default_factory=EvalConfig, description="Measuring (etude eval).")
+    sampling: SamplingConfig = Field(SamplingConfig(), description="How rollouts are made.")
+    learning: LearningConfig = Field(LearningConfig(), description="How weights are changed.")
+    training: TrainingConfig = Field(TrainingConfig(), description="The loop.")
+    sft: SftConfig = Field(SftConfig(), description="Supervised warm start (etude sft).")
+    eval: EvalConfig = Field(EvalConfig(), description="Measuring (etude eval).")
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if self.model.lora.rank == 0 and "targets" in self.model.lora.model_fields_set:
-            raise ValueError("model.lora.targets is set, but model.lora.rank is 0 (all weights are trained)")
         if self.learning.warmup_steps > self.training.steps:
             raise ValueError("learning.warmup_steps is larger than training.steps: the peak would never be reached")
         return self

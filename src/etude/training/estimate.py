@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
-from etude.model.load import ModelSource, estimate_memory
+from etude.model.shape import MemoryEstimate, estimate_memory
+from etude.model.source import ModelSource
 from etude.training.config import RunConfig
 from etude.training.learner_config import learner_config
 from etude.training.run import Prepared
-from etude.training.runtime import find_model, pick
+from etude.training.runtime import find_model, lora_settings, pick
 from etude.training.traces import find_traces
 
 TYPICAL_SHARE = 0.4  # of max_tokens that a rollout uses; measured on e-mail search, where most end early
@@ -26,7 +28,8 @@ def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
     limits = prepared.environment.limits
     typical = TYPICAL_SHARE * limits.max_tokens
     flops = matmul_flops()
-    parameters = source.parameters
+    memory = _memory(config, kind, limits.max_tokens, source)
+    parameters = memory.parameters
     lines = [("environment", f"{prepared.environment.name}, {len(prepared.environment.tools_by_name)} tools")]
     lines.append(("model", f"{source.name}: {parameters / 1e6:.1f}M parameters"))
     if rollouts:
@@ -35,7 +38,10 @@ def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
     lines.append(("time", f"about {_duration(seconds)} (at {typical:.0f} tokens a rollout, this CPU, tools not counted)"))
     if updates:
         lines.append(("steps", str(updates)))
-    lines += _memory(config, source, kind, limits.max_tokens)
+    parts = {"weights": memory.weights, "gradients": memory.gradients, "optimizer": memory.optimizer}
+    parts |= {"KV cache": memory.cache, "activations": memory.activations}
+    shown = ", ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items() if size)
+    lines.append(("memory", f"about {sum(parts.values()) / GIB:.2f} GiB at most ({shown})"))
     return lines
 
 
@@ -59,17 +65,17 @@ def _work(prepared: Prepared, kind: str) -> tuple[int, int, int]:
     return trained + validated, trained, config.training.steps
 
 
-def _memory(config: RunConfig, source: ModelSource, kind: str, max_tokens: int) -> list[tuple[str, str]]:
-    memory = estimate_memory(
+def _memory(config: RunConfig, kind: str, max_tokens: int, source: ModelSource) -> MemoryEstimate:
+    """eval keeps no gradients and optimizer, sft no cache."""
+    estimate = estimate_memory(
         source,
         dtype=config.model.dtype,
+        lora=lora_settings(config.model),
         slots=0 if kind == "sft" else config.sampling.max_concurrent,
         context=max_tokens,
-        microbatch=0 if kind == "eval" else max(config.learning.max_tokens_per_microbatch, max_tokens),
-        trainable_share=0.0 if kind == "eval" else 1.0 if config.model.lora.rank == 0 else 0.02,
+        batch_tokens=0 if kind == "eval" else max(config.learning.max_tokens_per_microbatch, max_tokens),
     )
-    parts = ", ".join(f"{name} {size / GIB:.2f}" for name, size in memory.items() if size)
-    return [("memory", f"about {sum(memory.values()) / GIB:.2f} GiB at most ({parts})")]
+    return replace(estimate, gradients=0, optimizer=0) if kind == "eval" else estimate
 
 
 def matmul_flops(size: int = 768, repeats: int = 5) -> float:

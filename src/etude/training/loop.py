@@ -14,6 +14,7 @@ from etude.rollout.group import Group
 from etude.rollout.player import Player
 from etude.rollout.pool import Pool, PoolSettings
 from etude.rollout.sampler import EpochSampler
+from etude.store.records import Retention
 from etude.training.batch import training_rows
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.learner_config import learner_config
@@ -89,20 +90,24 @@ class Trainer:
         metrics = {
             **summarize(rollouts, [rollout for group in groups for rollout in group.faulted]),
             **group_figures(groups),
-            **stats.as_metrics(),
+            **{f"learner/{name}": value for name, value in stats.metrics().items()},
             **{f"dropped/{reason}": count for reason, count in (self.pool.dropped - dropped_before).items()},
             **{f"engine/{name}": value for name, value in self.engine.stats.take().items()},
             "time/sampling_s": sampled - started,
             "time/learning_s": ended - sampled,
             "time/step_s": ended - started,
         }
+        for group in groups:
+            self.recorder.group(self.learner.version, "train", group)
         self.recorder.step(self.learner.version, self.config.training.steps, metrics)
 
     async def _group_done(self, group: Group, fate: str) -> None:
-        """Called for every group as it finishes; `step` in the store is the one that it was played for."""
+        """Called for every group as it finishes. A kept one is stored by the step that trains it, so that a run which
+        goes back to a checkpoint finds exactly what was trained until then."""
         self._done_this_step += 1
         sampling = self.config.sampling
-        self.recorder.group(self.learner.version + 1, "train", group, fate)
+        if fate != "kept":
+            self.recorder.group(self.learner.version + 1, "train", group, fate)
         done = self._done_this_step * sampling.rollouts_per_group
         total = max(sampling.groups_per_step * sampling.rollouts_per_group, done)
         self.recorder.progress("train", done, total)
@@ -116,15 +121,17 @@ class Trainer:
         )
         await self.runtime.in_compute(partial(self.checkpoints.save, version, write, {"version": version}))
         if isinstance(training.keep_rollouts, int):
-            self.recorder.store.prune_steps(self.recorder.run_id, keep_last=training.keep_rollouts)
+            retention = Retention(steps=training.keep_rollouts)
+            self.recorder.store.prune(retention, run=self.recorder.run_id)
 
     async def _validate_if_due(self) -> None:
         """Every eval_every steps, step 0 and the last one too. A resumed run validates what it had not yet."""
         version, training = self.learner.version, self.config.training
         if not training.eval_every or (version % training.eval_every and version != training.steps):
             return
-        if self.recorder.store.was_validated(self.recorder.run_id, version):
+        if self.recorder.was_validated(version):
             return
+        self.recorder.store.delete_rollouts(self.recorder.run_id, phase="validation", step=version)
         scenarios = pick(self.runtime.environment, "validation", training.eval_scenarios)
         groups = await play_scenarios(
             self._player(training.eval_temperature),
@@ -132,7 +139,7 @@ class Trainer:
             training.eval_attempts,
             name=f"validation-{version}",
             chunk=self.concurrency if self.config.deterministic else None,
-            on_group=lambda group: self.recorder.group(version, "validation", group, "kept"),
+            on_group=lambda group: self.recorder.group(version, "validation", group),
             on_progress=partial(self.recorder.progress, "validation"),
         )
         rollouts = [rollout for group in groups for rollout in group.rollouts]

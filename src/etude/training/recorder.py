@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from etude.environment.scenario import Scenario
 from etude.rollout.group import Group
-from etude.rollout.rollout import Rollout
 from etude.store.store import Store
 from etude.training.events import Event, Level, Note, Observer, RolloutsDone, StepDone, Validated
+
+VALIDATION = "validation"  # type of the event that holds a validation's figures
 
 
 @dataclass
@@ -24,10 +24,18 @@ class Recorder:
     def tell(self, event: Event) -> None:
         self.observer(event)
 
-    def group(self, step: int, phase: str, group: Group, fate: str) -> None:
+    def group(self, step: int, phase: str, group: Group, fate: str = "kept") -> None:
         """Every rollout of a group, those that faulted and were replaced too. fate: "kept" or why it was dropped."""
         rollouts = [*group.faulted, *group.rollouts]
-        self.rollouts(step, phase, rollouts, [group.ticket.scenario] * len(rollouts))
+        self.store.add_rollouts(
+            self.run_id,
+            step,
+            phase,
+            rollouts,
+            [group.ticket.scenario] * len(rollouts),
+            groups=[str(group.ticket.number)] * len(rollouts),
+            payloads=self.keep_payloads,
+        )
         for rollout in rollouts:
             if rollout.fault is not None:
                 fault = rollout.fault
@@ -35,14 +43,12 @@ class Recorder:
                     "warn",
                     f"{fault.where} {fault.kind}: {fault.message}",
                     type="fault",
+                    step=step,
                     data={"where": fault.where, "scenario": rollout.scenario_id, "trace_id": rollout.trace_id},
                 )
         if fate != "kept":
             text = f"group {group.ticket.number} (scenario {group.ticket.scenario.id}) dropped: {fate}"
-            self.store.add_event(self.run_id, level="info", type="dropped", message=text, data={"reason": fate})
-
-    def rollouts(self, step: int, phase: str, rollouts: Sequence[Rollout], scenarios: Sequence[Scenario]) -> None:
-        self.store.add_rollouts(self.run_id, step, phase, rollouts, scenarios, payloads=self.keep_payloads)
+            self.store.add_event(self.run_id, text, level="info", type="dropped", step=step, data={"reason": fate})
 
     def progress(self, phase: str, done: int, total: int) -> None:
         self.tell(RolloutsDone(phase, done, total))
@@ -52,15 +58,21 @@ class Recorder:
         self.tell(StepDone(step, steps, metrics))
 
     def validated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        self.store.add_event(
-            self.run_id,
-            level="info",
-            type="metrics",
-            message=f"{split} at step {step}",
-            data={"step": step, "split": split, "metrics": dict(metrics)},
-        )
+        data = {"split": split, "metrics": dict(metrics)}
+        self.store.add_event(self.run_id, f"{split} at step {step}", level="info", type=VALIDATION, step=step, data=data)
         self.tell(Validated(step, split, metrics))
 
-    def note(self, level: Level, message: str, type: str = "message", data: Mapping[str, object] | None = None) -> None:
-        self.store.add_event(self.run_id, level=level, type=type, message=message, data=dict(data or {}))
+    def was_validated(self, step: int) -> bool:
+        return self.store.has_event(self.run_id, type=VALIDATION, step=step)
+
+    def note(
+        self,
+        level: Level,
+        message: str,
+        type: str = "message",
+        step: int | None = None,
+        data: Mapping[str, object] | None = None,
+    ) -> None:
+        """step: None for what stays true when the run goes back to a checkpoint."""
+        self.store.add_event(self.run_id, message, level=level, type=type, step=step, data=data)
         self.tell(Note(level, message, type, data or {}))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 from etude.environment.environment import Environment
 from etude.errors import ConfigError, RunCancelled
 from etude.rollout.traces import Trace
-from etude.store.store import RunInfo, Store
+from etude.store.records import Run, RunKind
+from etude.store.store import Store
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.config import RunConfig, parse_config
 from etude.training.events import Observer, RunStarted, silent
@@ -21,6 +23,8 @@ from etude.training.recorder import Recorder
 from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, override_limits, run_folder
 from etude.training.stop import run_until_stopped
 from etude.training.traces import find_traces
+
+HEARTBEAT_EVERY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,9 @@ def sft(
 
 
 def _prepare(
-    config: RunConfig, environment: Environment | None, resume: str | None, kind: str
-) -> tuple[Prepared, RunInfo | None]:
-    run: RunInfo | None = None
+    config: RunConfig, environment: Environment | None, resume: str | None, kind: RunKind
+) -> tuple[Prepared, Run | None]:
+    run: Run | None = None
     if resume is not None:
         run = Store.open(Path(config.workspace)).find_run(resume)
         config = _saved_config(run, kind)
@@ -83,7 +87,7 @@ def _prepare(
     return prepared, run
 
 
-def _learn(prepared: Prepared, kind: str, observer: Observer, run: RunInfo | None) -> RunResult:
+def _learn(prepared: Prepared, kind: RunKind, observer: Observer, run: Run | None) -> RunResult:
     config, store = prepared.config, prepared.store
     traces = find_traces(config, prepared.environment, store) if kind == "sft" else []
     with managed_run(prepared, kind, run) as run_id:
@@ -93,6 +97,7 @@ def _learn(prepared: Prepared, kind: str, observer: Observer, run: RunInfo | Non
         step = latest.step if latest is not None else 0
         if run is not None:
             lost = store.truncate_run(run_id, step)
+            checkpoints.truncate(step)
             recorder.note("info", f"resumed from step {step}", data={"truncated": lost})
         recorder.tell(RunStarted(run_id, kind, config.training.steps, step))
         with build_runtime(config, prepared.environment, find_model(config, store)) as runtime:
@@ -120,7 +125,7 @@ def _work(
     return Trainer(runtime, recorder, checkpoints, latest).run()
 
 
-def _saved_config(run: RunInfo, kind: str) -> RunConfig:
+def _saved_config(run: Run, kind: str) -> RunConfig:
     if run.kind != kind:
         raise ConfigError(f"{run.id} is a run of kind {run.kind}; `etude {kind} --resume` goes on with {kind} runs")
     if run.status == "succeeded":
@@ -133,7 +138,23 @@ def drive(store: Store, run_id: str, main: Coroutine[Any, Any, None], resume_com
     message = f"stopped; {run_id} is marked cancelled."
     if resume_command is not None:
         message += f" Go on with: {resume_command}"
-    run_until_stopped(main, message, on_hard_stop=lambda: _mark_cancelled(store, run_id))
+    alive = _with_heartbeat(store, run_id, main)
+    run_until_stopped(alive, message, on_hard_stop=lambda: _mark_cancelled(store, run_id))
+
+
+async def _with_heartbeat(store: Store, run_id: str, main: Coroutine[Any, Any, None]) -> None:
+    """Other hosts that share the workspace cannot see this process: they go by its heartbeat."""
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
+            store.heartbeat(run_id)
+
+    beating = asyncio.create_task(beat(), name="heartbeat")
+    try:
+        await main
+    finally:
+        beating.cancel()
 
 
 def _mark_cancelled(store: Store, run_id: str) -> None:
@@ -143,12 +164,12 @@ def _mark_cancelled(store: Store, run_id: str) -> None:
 
 
 @contextmanager
-def managed_run(prepared: Prepared, kind: str, run: RunInfo | None = None) -> Iterator[str]:
+def managed_run(prepared: Prepared, kind: RunKind, run: Run | None = None) -> Iterator[str]:
     """Creates the run (or goes on with it) and records how it ended: succeeded, cancelled or failed."""
     config, store = prepared.config, prepared.store
     if run is None:
         run_id = store.create_run(
-            kind=kind,
+            kind,
             name=config.name,
             environment=prepared.environment.name,
             model=config.model.name,
@@ -159,7 +180,7 @@ def managed_run(prepared: Prepared, kind: str, run: RunInfo | None = None) -> It
         (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
     else:
         run_id = run.id
-        store.set_status(run_id, "running")
+        store.resume_run(run_id)
     try:
         yield run_id
     except (RunCancelled, KeyboardInterrupt):

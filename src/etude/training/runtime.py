@@ -16,7 +16,9 @@ from typing import Any, Self, TypeVar
 from etude.environment.environment import Environment, load_environment
 from etude.environment.scenario import Scenario
 from etude.errors import ConfigError
-from etude.model.load import LoadedModel, LoraSettings, ModelSource, load_model, resolve_model
+from etude.model.load import LoadedModel, load_model
+from etude.model.lora import LoraSettings
+from etude.model.source import ModelSource, resolve_model
 from etude.rollout.chat import ChatFormat, chat_format
 from etude.store.store import Store
 from etude.training.config import ModelConfig, RunConfig
@@ -96,12 +98,15 @@ def build_runtime(config: RunConfig, environment: Environment, source: ModelSour
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
     section = config.model
-    lora = LoraSettings(rank=section.lora.rank, alpha=section.lora.alpha, targets=section.lora.targets)
-    loaded = load_model(
-        source, dtype=section.dtype, device=section.device, lora=lora if section.lora.rank else None
-    )
+    loaded = load_model(source, dtype=section.dtype, device=section.device, lora=lora_settings(section))
     chat = chat_format(loaded.tokenizer, section.chat)
     return Runtime(config, environment, loaded, chat, ThreadPoolExecutor(1, thread_name_prefix="compute"))
+
+
+def lora_settings(model: ModelConfig) -> LoraSettings | None:
+    """None where all weights train."""
+    lora = model.lora
+    return LoraSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets) if lora.rank else None
 
 
 def pick(environment: Environment, split: str, count: int | None) -> list[Scenario]:

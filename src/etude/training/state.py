@@ -15,13 +15,15 @@ from etude.model.load import LoadedModel, load_weights, save_model
 from etude.rollout.group import Group, Ticket
 from etude.rollout.pool import PoolState
 from etude.rollout.sampler import EpochSampler
-from etude.store.codec import decode_rollout, encode_rollout
+from etude.store.encoding import decode_rollout, encode_rollout
 
 
 def write_state(folder: Path, loaded: LoadedModel, learner: Learner, pool: PoolState) -> None:
     """Everything that a resumed run needs to equal the uninterrupted one, bit for bit."""
     save_model(loaded, folder / "model")
-    torch.save({"learner": learner.state_dict(), "random": _random_states()}, folder / "learner.pt")
+    state = learner.state_dict()
+    del state["weights"]  # they are in model/, as anything can load them
+    torch.save({"learner": state, "random": _random_states()}, folder / "learner.pt")
     queue = folder / "queue"
     queue.mkdir()
     groups = []
@@ -45,7 +47,7 @@ def read_state(folder: Path, loaded: LoadedModel, learner: Learner, sampler: Epo
     """Puts weights, optimizer and random states back; returns the pool's."""
     load_weights(loaded, folder / "model")
     saved = torch.load(folder / "learner.pt", weights_only=False)
-    learner.load_state_dict(saved["learner"])
+    learner.load_state_dict({**saved["learner"], "weights": learner.state_dict()["weights"]})
     _restore_random(saved["random"])
     state = json.loads((folder / "pool.json").read_text(encoding="utf-8"))
 

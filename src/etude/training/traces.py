@@ -20,9 +20,9 @@ def find_traces(config: RunConfig, environment: Environment, store: Store) -> li
     run = store.find_run(source.removeprefix("run:"))
     specs = tuple(environment.tool_specs)
     kept = [
-        Trace(rollout.messages, specs)
-        for rollout in store.iter_rollouts(run.id)
-        if rollout.split == "train" and _good(rollout, config.sft.min_reward)
+        Trace(saved.rollout.messages, specs)
+        for saved in store.iter_rollouts(run.id)
+        if saved.rollout.split == "train" and _good(saved.rollout, config.sft.min_reward)
     ]
     if not kept:
         raise DataError(

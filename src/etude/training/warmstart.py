@@ -57,7 +57,7 @@ class WarmStart:
             rows = self._rows_of_step(self.learner.version)
             stats = await self.runtime.in_compute(partial(self.learner.sft_step, rows))
             metrics = {
-                **stats.as_metrics(),
+                **{f"learner/{name}": value for name, value in stats.metrics().items()},
                 "tokens/trained": float(sum(row.action_mask.sum() for row in rows)),
                 "time/step_s": time.perf_counter() - started,
             }
