@@ -90,7 +90,7 @@ def strict_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.fixed_dictionaries(
         {
@@ -111,14 +111,14 @@ def test_arguments_that_fit_arrive_unchanged_and_as_copies(arguments: dict[str, 
     assert read["table"] is not arguments["table"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(JSON_TEXT, JSON_VALUE, max_size=4))
 def test_an_open_raw_schema_passes_any_json_unchanged(arguments: dict[str, Any]) -> None:
     tool = Tool("any", "", {"type": "object", "additionalProperties": True}, lambda **given: given)
     assert strict_json(tool.read_arguments(arguments)) == strict_json(arguments)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JSON_VALUE)
 def test_a_value_is_taken_exactly_where_its_json_type_is_the_parameters(value: Any) -> None:
     fits = {

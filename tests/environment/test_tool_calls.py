@@ -162,7 +162,7 @@ def test_a_result_is_rendered_for_the_model_and_kept_as_it_was(value: Any, outpu
     assert result.value is value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
