@@ -37,16 +37,8 @@ class Database:
 
         doing: what is done, for messages ("save step 3 of train-…"). Raises StorageError.
         """
-        if not self._lock.acquire(timeout=self._timeout_s):
-            raise StorageError(f"could not {doing}: another thread has been writing for {self._timeout_s:g} s")
-        try:
-            if self._writer is None:
-                reason = "was opened for reading only" if self._read_only else "is closed"
-                raise StorageError(f"could not {doing}: the store {self.path} {reason}")
-            with self._explained(doing), _transaction(self._writer):
-                yield self._writer
-        finally:
-            self._lock.release()
+        with self._writing(doing) as connection, _transaction(connection):
+            yield connection
 
     @contextmanager
     def read(self, doing: str) -> Iterator[sqlite3.Connection]:
@@ -57,10 +49,10 @@ class Database:
 
     def reclaim(self, pages: int) -> bool:
         """Give up to `pages` free pages back to the file system; whether there may be more."""
-        doing = "give freed space back"
-        with self.write(doing) as connection:
+        with self._writing("give freed space back") as connection:
             free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
-            connection.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
+            # A transaction by itself. `execute` would stop after the first page; `executescript` runs it to its end.
+            connection.executescript(f"PRAGMA incremental_vacuum({int(pages)})")
         return free > pages
 
     def close(self) -> None:
@@ -68,6 +60,19 @@ class Database:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[sqlite3.Connection]:
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise StorageError(f"could not {doing}: another thread has been writing for {self._timeout_s:g} s")
+        try:
+            if self._writer is None:
+                reason = "was opened for reading only" if self._read_only else "is closed"
+                raise StorageError(f"could not {doing}: the store {self.path} {reason}")
+            with self._explained(doing):
+                yield self._writer
+        finally:
+            self._lock.release()
 
     def _open_writer(self) -> None:
         try:

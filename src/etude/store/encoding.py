@@ -140,10 +140,11 @@ def _fields(item: Any) -> dict[str, Any]:
 
 
 def _describe(row: Row, arrays: list[NDArray[Any]]) -> dict[str, list[Any]]:
+    """Type and length of each array of the row; the arrays themselves are appended to `arrays`."""
     described = {}
-    for name, array in _fields(row).items():
-        if array.ndim != 1 or array.dtype.kind not in "biuf":
-            raise StorageError(f"a row's {name} must be one-dimensional numbers, not {array.dtype} {array.shape}")
+    for name, array in row.arrays().items():
+        if array.dtype.kind not in "biuf":
+            raise StorageError(f"a trajectory's {name} must be numbers, not {array.dtype}")
         arrays.append(array)
         described[name] = [array.dtype.str, len(array)]
     return described

@@ -75,9 +75,7 @@ class Journal(StorePart):
             )
             return int(cursor.lastrowid or 0)
 
-    def events(
-        self, run: str, *, after: int = 0, limit: int | None = None, newest_first: bool = False
-    ) -> list[Event]:
+    def events(self, run: str, *, after: int = 0, limit: int | None = None, newest_first: bool = False) -> list[Event]:
         """The run's events with an id above `after`, oldest or newest first, at most `limit`. Ids grow and are never
         used again, so a reader may poll with the highest that it saw."""
         order = "DESC" if newest_first else "ASC"

@@ -11,7 +11,7 @@ _DAY_S = 86400
 
 
 class Pruning(StorePart):
-    """The column `rollouts.payload`, which may be NULL."""
+    """The table `payloads`: not every rollout has a row there."""
 
     def prune(self, retention: Retention, *, run: str | None = None) -> Pruned:
         """Drop the trajectories, messages and states that `retention` does not keep, of one run or of all, and give
@@ -25,11 +25,11 @@ class Pruning(StorePart):
         while more:
             with self._db.write("drop old trajectories") as connection:
                 page = connection.execute(
-                    "SELECT id, length(payload) FROM rollouts AS old WHERE payload IS NOT NULL"
-                    f" AND (:run IS NULL OR run = :run) AND {condition} LIMIT {_PAGE}",
+                    "SELECT rollout, length(data) FROM payloads JOIN rollouts AS old ON old.id = rollout"
+                    f" WHERE (:run IS NULL OR run = :run) AND {condition} LIMIT {_PAGE}",
                     values,
                 ).fetchall()
-                connection.executemany("UPDATE rollouts SET payload = NULL WHERE id = ?", [(row[0],) for row in page])
+                connection.executemany("DELETE FROM payloads WHERE rollout = ?", [(row[0],) for row in page])
             count, size = count + len(page), size + sum(row[1] for row in page)
             more = len(page) == _PAGE
         while self._db.reclaim(_RECLAIMED_PAGES):

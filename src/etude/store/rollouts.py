@@ -18,13 +18,15 @@ from etude.store.records import RolloutFilter, RolloutSummary, SavedRollout
 
 _PAGE = 64  # rollouts read at a time: about 1 MB
 
+_SAVED = "EXISTS (SELECT 1 FROM payloads WHERE rollout = rollouts.id) AS saved"
 SUMMARY_COLUMNS = (
     "rollouts.id, rollouts.run, step, phase, scenario_id, split, attempt, group_key, trace_id, rollouts.time,"
     " rollouts.outcome, stop, rollouts.reward, rollouts.scores, rollouts.metrics, fault_where, fault_kind, turns,"
-    " prompt_tokens, completion_tokens, wall_s, tool_s, retries, payload IS NOT NULL AS saved"
+    f" prompt_tokens, completion_tokens, wall_s, tool_s, retries, {_SAVED}"
 )
 _SELECT_WHOLE = (
-    f"SELECT {SUMMARY_COLUMNS}, payload, data AS scenario FROM rollouts JOIN scenarios USING (run, split, scenario_id)"
+    f"SELECT {SUMMARY_COLUMNS}, payloads.data AS payload, scenarios.data AS scenario FROM rollouts"
+    " JOIN scenarios USING (run, split, scenario_id) LEFT JOIN payloads ON rollout = rollouts.id"
 )
 # Columns of the table that carry a field of the rollout under its own name.
 _SAME = (
@@ -58,16 +60,17 @@ class Rollouts(StorePart):
         keys = [rollout.scenario_id for rollout in rollouts] if groups is None else groups
         # Compressed before the transaction begins: it must be short.
         rows = [
-            {"run": run, "step": step, "phase": phase, "time": now, "group_key": key, **_as_row(rollout, payloads)}
+            {"run": run, "step": step, "phase": phase, "time": now, "group_key": key, **_as_row(rollout)}
             for rollout, key in zip(rollouts, keys, strict=True)
         ]
+        encoded = [encode_rollout(rollout) if payloads else None for rollout in rollouts]
         data = [_scenario_row(run, *pair) for pair in zip(rollouts, scenarios, strict=True)]
         with self._db.write(f"save {len(rows)} rollouts of step {step} of run {run}") as connection:
             require_run(connection, run)
             for scenario_row in dict.fromkeys(data):
                 _add_scenario(connection, scenario_row)
-            for row in rows:
-                _add_rollout(connection, row)
+            for row, payload in zip(rows, encoded, strict=True):
+                _add_rollout(connection, row, payload)
 
     def rollouts(
         self, run: str, *, after: int = 0, limit: int | None = None, **where: Unpack[RolloutFilter]
@@ -78,7 +81,7 @@ class Rollouts(StorePart):
             require_run(connection, run)
             rows = connection.execute(
                 f"SELECT {SUMMARY_COLUMNS} FROM rollouts WHERE {condition} AND id > :after ORDER BY id LIMIT :limit",
-                {**values, "after": after, "limit": _sql_limit(limit)},
+                {**values, "after": after, "limit": -1 if limit is None else limit},
             ).fetchall()
         return [as_summary(row) for row in rows]
 
@@ -102,24 +105,27 @@ class Rollouts(StorePart):
         dropped: Literal["refuse", "skip"] = "refuse",
         **where: Unpack[RolloutFilter],
     ) -> Iterator[SavedRollout]:
-        """Whole rollouts, in the order in which they were saved, read a page at a time.
+        """Whole rollouts, as many as there are when the first is asked for, in the order in which they were saved; read
+        a page at a time.
 
         dropped: what happens where trajectories were not kept, or dropped since: "refuse" raises StorageError before
         the first rollout is given, "skip" leaves those out.
         """
         condition, values = _condition(run, where)
-        if dropped == "refuse":
-            self._refuse_dropped(run, condition, values, limit)
-        query = f"{_SELECT_WHOLE} WHERE {condition} AND id > :after AND payload IS NOT NULL ORDER BY id LIMIT :limit"
-        after, left = 0, math.inf if limit is None else limit
-        while left > 0:
+        with self._db.read(f"read the rollouts of run {run}") as connection:
+            require_run(connection, run)
+            query = f"SELECT rollouts.id, {_SAVED} FROM rollouts WHERE {condition} ORDER BY rollouts.id"
+            found = connection.execute(query, values).fetchall()
+        chosen = [row for row in found if row["saved"] or dropped == "refuse"][:limit]
+        missing = sum(not row["saved"] for row in chosen)
+        if missing:
+            raise StorageError(_not_kept(f"{missing} of these {len(chosen)} trajectories of run {run}"))
+        for start in range(0, len(chosen), _PAGE):
+            ids = [row["id"] for row in chosen[start : start + _PAGE]]
             with self._db.read(f"read the rollouts of run {run}") as connection:
-                require_run(connection, run)
-                rows = connection.execute(query, {**values, "after": after, "limit": min(left, _PAGE)}).fetchall()
-            if not rows:
-                return
-            yield from map(_as_saved, rows)
-            after, left = rows[-1]["id"], left - len(rows)
+                query = f"{_SELECT_WHOLE} WHERE rollouts.id IN ({', '.join('?' * len(ids))}) ORDER BY rollouts.id"
+                rows = connection.execute(query, ids).fetchall()
+            yield from (_as_saved(row) for row in rows if row["payload"] is not None or dropped == "refuse")
 
     def find_rollout(self, run: str, text: str) -> SavedRollout:
         """The rollout of `run` with this trace_id, or whose trace_id alone begins so.
@@ -137,8 +143,6 @@ class Rollouts(StorePart):
             raise ConfigError(f"no rollout {text!r} in run {run}: list the rollouts of the run for their trace ids")
         if len(rows) > 1 and rows[0]["trace_id"] != text:
             raise ConfigError(f"more than one trace id of run {run} begins with {text!r}: write more of it")
-        if rows[0]["payload"] is None:
-            raise StorageError(_not_kept(f"the tokens and messages of {rows[0]['trace_id']} (run {run})"))
         return _as_saved(rows[0])
 
     def delete_rollouts(self, run: str, *, phase: str, step: int) -> int:
@@ -147,17 +151,6 @@ class Rollouts(StorePart):
             require_run(connection, run)
             query = "DELETE FROM rollouts WHERE run = ? AND phase = ? AND step = ?"
             return connection.execute(query, (run, phase, step)).rowcount
-
-    def _refuse_dropped(self, run: str, condition: str, values: dict[str, Any], limit: int | None) -> None:
-        with self._db.read(f"read the rollouts of run {run}") as connection:
-            require_run(connection, run)
-            total, missing = connection.execute(
-                "SELECT count(*), sum(missing) FROM (SELECT payload IS NULL AS missing FROM rollouts"
-                f" WHERE {condition} ORDER BY id LIMIT :limit)",
-                {**values, "limit": _sql_limit(limit)},
-            ).fetchone()
-        if missing:
-            raise StorageError(_not_kept(f"{missing} of these {total} trajectories of run {run}"))
 
 
 def as_summary(row: sqlite3.Row) -> RolloutSummary:
@@ -182,7 +175,7 @@ def check_reward(rollout: Rollout) -> None:
         raise StorageError(f"{who} ended as {rollout.outcome} with the reward {reward}: a fault carries none")
 
 
-def _as_row(rollout: Rollout, payload: bool) -> dict[str, Any]:
+def _as_row(rollout: Rollout) -> dict[str, Any]:
     check_reward(rollout)
     what = f"rollout {rollout.trace_id}"
     return {
@@ -191,7 +184,6 @@ def _as_row(rollout: Rollout, payload: bool) -> dict[str, Any]:
         "metrics": dump_numbers(rollout.metrics, f"the metrics of {what}"),
         "fault_where": rollout.fault.where if rollout.fault else None,
         "fault_kind": rollout.fault.kind if rollout.fault else None,
-        "payload": encode_rollout(rollout) if payload else None,
     }
 
 
@@ -201,9 +193,9 @@ def _scenario_row(run: str, rollout: Rollout, scenario: Scenario) -> tuple[str, 
     return run, scenario.split, scenario.id, dump_json(scenario.data, f"scenario {scenario.id}")
 
 
-def _add_rollout(connection: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _add_rollout(connection: sqlite3.Connection, row: dict[str, Any], payload: bytes | None) -> None:
     try:
-        connection.execute(
+        added = connection.execute(
             f"INSERT INTO rollouts ({', '.join(row)}) VALUES ({', '.join(f':{column}' for column in row)})", row
         )
     except sqlite3.IntegrityError as error:
@@ -212,6 +204,8 @@ def _add_rollout(connection: sqlite3.Connection, row: dict[str, Any]) -> None:
         raise StorageError(
             f"rollout {row['trace_id']} is saved already: rewind the run with truncate_run before a step is done again"
         ) from error
+    if payload is not None:
+        connection.execute("INSERT INTO payloads (rollout, data) VALUES (?, ?)", (added.lastrowid, payload))
 
 
 def _add_scenario(connection: sqlite3.Connection, row: tuple[str, str, str, str]) -> None:
@@ -232,11 +226,9 @@ def _condition(run: str, where: RolloutFilter) -> tuple[str, dict[str, Any]]:
     return condition, {"run": run, **given}
 
 
-def _sql_limit(limit: int | None) -> int:
-    return -1 if limit is None else limit  # SQLite's way to say "all"
-
-
 def _as_saved(row: sqlite3.Row) -> SavedRollout:
+    if row["payload"] is None:
+        raise StorageError(_not_kept(f"the tokens and messages of {row['trace_id']} (run {row['run']})"))
     scenario = Scenario(id=row["scenario_id"], split=row["split"], data=json.loads(row["scenario"]))
     return SavedRollout(summary=as_summary(row), rollout=decode_rollout(row["payload"]), scenario=scenario)
 

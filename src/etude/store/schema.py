@@ -19,16 +19,18 @@ _VERSION_1 = (
     """CREATE TABLE steps (
         run TEXT NOT NULL REFERENCES runs(id), step INTEGER NOT NULL, time REAL NOT NULL, metrics TEXT NOT NULL,
         PRIMARY KEY (run, step)) WITHOUT ROWID""",
-    # payload comes last: a scan over the other columns then never reads its overflow pages. AUTOINCREMENT: ids are
-    # cursors for readers that follow a run, so the id of a truncated row is never given out again.
+    # AUTOINCREMENT: ids are cursors for readers that follow a run, so that of a truncated row is never given out again.
     """CREATE TABLE rollouts (
         id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), step INTEGER NOT NULL,
         phase TEXT NOT NULL, scenario_id TEXT NOT NULL, split TEXT NOT NULL, attempt INTEGER NOT NULL,
         group_key TEXT NOT NULL, trace_id TEXT NOT NULL UNIQUE, time REAL NOT NULL, outcome TEXT NOT NULL,
         stop TEXT NOT NULL, reward REAL, scores TEXT NOT NULL, metrics TEXT NOT NULL, fault_where TEXT, fault_kind TEXT,
         turns INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-        wall_s REAL NOT NULL, tool_s REAL NOT NULL, retries INTEGER NOT NULL, scenario TEXT NOT NULL, payload BLOB)""",
+        wall_s REAL NOT NULL, tool_s REAL NOT NULL, retries INTEGER NOT NULL, scenario TEXT NOT NULL)""",
     "CREATE INDEX rollouts_by_step ON rollouts (run, step, phase)",
+    # Apart from their rows, which are then listed without reading them, and whose pages they leave whole when they go.
+    """CREATE TABLE payloads (
+        rollout INTEGER PRIMARY KEY REFERENCES rollouts(id) ON DELETE CASCADE, data BLOB NOT NULL)""",
     """CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), step INTEGER, time REAL NOT NULL,
         level TEXT NOT NULL, type TEXT NOT NULL, message TEXT NOT NULL, data TEXT NOT NULL)""",
