@@ -42,16 +42,16 @@ def test_any_split_gives_the_same_loss_and_gradients(name: str, make_model: Make
     whole, stats = gradients(make_model(), rows, replace(config, max_tokens_per_microbatch=10_000))
     assert stats.micro_batches == 1
     assert max(value.abs().max().item() for value in whole.values()) > 1e-3
-    for limit in (1, 30, 60):
+    for limit in (1, 45):
         split, split_stats = gradients(make_model(), rows, replace(config, max_tokens_per_microbatch=limit))
         assert split_stats.micro_batches > 1
         for parameter in whole:
-            torch.testing.assert_close(split[parameter], whole[parameter], rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(split[parameter], whole[parameter], rtol=1e-9, atol=1e-12)
         wanted = stats.metrics() | {"micro_batches": split_stats.micro_batches}
-        assert split_stats.metrics() == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+        assert split_stats.metrics() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["dapo", "gspo", "old-icepop"])
 def test_float32_agrees_with_float64(name: str, make_model: MakeModel, make_rows: MakeRows) -> None:
     rows = make_rows(6, rows_each=2 if LOSSES[name].ratio == "sequence" else 1)
     config = LearnerConfig(loss=LOSSES[name], max_tokens_per_microbatch=30, **PLAIN_DESCENT)

@@ -114,7 +114,7 @@ def inputs_of(data: dict[str, list[Any]], keep: slice = slice(None)) -> tuple[to
     return floats["logp"].requires_grad_(), LossInputs(**fields)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(configs(), st.integers(0, 2**32))
 def test_every_combination_of_axes_equals_its_twin(config: LossConfig, seed: int) -> None:
     data = draw_data(seed)

@@ -52,8 +52,8 @@ class LossConfig:
         geometric mean of w is within seq_mask_low..seq_mask_high, and 0 for the others.
     kl: the penalty against the reference policy, kl_coefficient times k1 = d, k2 = d^2 / 2 or k3 = exp(-d) - 1 + d
         with d = logp - logp_ref (Schulman, "Approximating KL divergence"). As a loss, only k2 has the gradient of
-        the KL divergence in expectation: k1's is zero, k3's is that of the reverse direction. It is not weighted by
-        `behaviour`, so rejected tokens are still held to the reference.
+        KL(now || reference) in expectation: k1's is zero, k3's is that of KL(reference || now). It is not weighted
+        by `behaviour`, so rejected tokens are still held to the reference.
     aggregation: the weight of every action token, see `etude.learning.losses.token_weights`.
         max_completion_tokens is the divisor of "constant", and needed there only.
 
