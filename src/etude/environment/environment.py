@@ -91,8 +91,9 @@ class Environment:
                 raise ConfigError(
                     f"environment {self.name}: {role} is {getattr(self, role)!r}, which is not a function"
                 )
-        if self.rubric is None:
-            raise ConfigError(f"environment {self.name}: no rubric; give it a Rubric or one grader function")
+        # Not isinstance(Rubric): grading stands on environments, so environments cannot import it.
+        if self.rubric is None or isinstance(self.rubric, str | int | float | Mapping | Sequence):
+            raise ConfigError(f"environment {self.name}: its rubric is {self.rubric!r}; give it a Rubric or one grader")
         object.__setattr__(self, "tools", _as_tools(self.name, self.tools))
         object.__setattr__(self, "scenarios", _as_scenarios(self.name, self.scenarios))
         if isinstance(self.prompt, str):

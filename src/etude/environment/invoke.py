@@ -18,7 +18,7 @@ async def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     Raises what the function raises; SystemExit becomes RuntimeError, so that user code cannot end the process by the
     way. Cancelling ends the wait at once: a thread cannot be stopped, it is left to itself.
     """
-    if _is_async(function):
+    if is_async(function):
         result = function(*args, **kwargs)
     else:
         result = await _in_thread(functools.partial(function, *args, **kwargs))
@@ -30,7 +30,7 @@ async def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
         raise RuntimeError(f"it called sys.exit({error.code!r})") from error
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

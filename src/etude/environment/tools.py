@@ -13,7 +13,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict, Unpack, overload
@@ -26,7 +26,7 @@ from etude.environment.arguments import BadArguments, build_validator, check_par
 from etude.environment.blame import blame
 from etude.environment.calls import CallKind, Fault, ToolCall, ToolResult
 from etude.environment.context import ToolContext
-from etude.environment.invoke import invoke
+from etude.environment.invoke import invoke, is_async
 from etude.environment.schema import function_doc, function_name, function_schema, visible_parameters
 from etude.errors import ConfigError
 
@@ -236,7 +236,18 @@ async def _call(tool: Tool, call: ToolCall, context: ToolContext) -> tuple[Any, 
     arguments = tool.read_arguments(call.arguments)
     if tool.context_param is not None:
         arguments[tool.context_param] = dataclasses.replace(context, call_id=call.id)
-    value = await invoke(tool.function, **arguments)
+    if is_async(tool.function):
+        return await invoke(_await_and_render, tool.function(**arguments))
+    return await invoke(_call_and_render, tool.function, arguments)  # one thread for both
+
+
+def _call_and_render(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    value = function(**arguments)
+    return _await_and_render(value) if inspect.isawaitable(value) else (value, render(value))
+
+
+async def _await_and_render(awaitable: Awaitable[Any]) -> tuple[Any, str]:
+    value = await awaitable
     return value, render(value) if isinstance(value, str) else await invoke(render, value)
 
 
