@@ -92,7 +92,7 @@ ROLLOUTS = st.builds(
 
 
 @given(ROLLOUTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_is_decoded_equals_what_was_encoded_bit_by_bit(rollout: Rollout) -> None:
     back = decode_rollout(encode_rollout(rollout))
     for field in fields(Rollout):
