@@ -350,7 +350,7 @@ def test_an_async_tool_that_ignores_cancellation_is_left_behind() -> None:
                 await release.wait()
             except asyncio.CancelledError:
                 ignored.set()
-                await release.wait()
+                await asyncio.wait_for(release.wait(), WAIT_S)
             ended.set()
             raise ValueError("nobody is there to hear it")
 

@@ -58,6 +58,10 @@ class Dog(BaseModel):
     kind: Literal["dog"]
 
 
+class Odd(BaseModel):
+    inner: Any = object()
+
+
 class Loose(BaseModel):
     model_config = ConfigDict(extra="allow")
     name: str
@@ -302,6 +306,7 @@ def takes_function(key: Callable[[int], int]) -> None: ...
 def two_contexts(a: ToolContext, b: ToolContext) -> None: ...
 def only_for_type_checkers(amount: OnlyForTypeCheckers) -> None: ...
 def none_for_text(query: str = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+def hides_a_default(odd: Odd) -> None: ...
 def infinite(limit: float = float("inf")) -> None: ...
 def outside_literal(size: Literal["s"] = "m") -> None: ...  # type: ignore[assignment]
 def object_default(limit: int = object()) -> None: ...  # type: ignore[assignment]
@@ -330,6 +335,7 @@ def misdescribed(query: str) -> None:
         (two_contexts, ["two_contexts", "a, b", "keep one"]),
         (only_for_type_checkers, ["only_for_type_checkers", "OnlyForTypeCheckers", "TYPE_CHECKING"]),
         (none_for_text, ["none_for_text", "None", "'query'", "str", "| None"]),
+        (hides_a_default, ["hides_a_default", "'odd'", "Odd", "is not JSON serializable"]),
         (infinite, ["infinite", "inf", "'limit'", "float"]),
         (outside_literal, ["outside_literal", "'m'", "'size'"]),
         (object_default, ["object_default", "'limit'", "int"]),
