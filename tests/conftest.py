@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,17 @@ def enron_dir(data_dir: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no Enron mail in {folder}")
     return folder
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB, which only root can make."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    made = os.geteuid() == 0 and (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode == 0
+    )
+    if not made:
+        pytest.skip("cannot mount a file system here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

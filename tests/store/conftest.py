@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,17 +84,3 @@ def make_rollout() -> Callable[..., Rollout]:
         return Rollout(**{**values, **fields})
 
     return make
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB, which only root can make."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    made = os.geteuid() == 0 and (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode == 0
-    )
-    if not made:
-        pytest.skip("cannot mount a file system here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)

@@ -52,8 +52,8 @@ def bootstrap_mean(
 ) -> Interval:
     """Percentile bootstrap interval of a mean (Efron & Tibshirani 1993, chapter 13).
 
-    clusters: the scenario of each value. Attempts at one scenario are not independent, so where there are several, whole
-    scenarios are drawn again; the estimate stays the mean over values. The same seed gives the same interval.
+    clusters: the scenario of each value. Attempts at one scenario are not independent, so where there are several, it
+    is whole scenarios that are drawn; the estimate stays the mean over values. The same seed gives the same interval.
     With few scenarios (under about 30) percentile intervals are somewhat too narrow.
 
     Raises ValueError for a value that is None or not finite, and for fewer than two values (or clusters).
@@ -164,8 +164,10 @@ def sign_test(before: Sequence[float], after: Sequence[float]) -> SignTest:
     if len(first) != len(second):
         raise ValueError(f"a paired comparison needs the same scenarios on both sides: {len(first)} and {len(second)}")
     wins, losses = int((second > first).sum()), int((second < first).sum())
-    decided = wins + losses
-    tail = sum(math.comb(decided, i) for i in range(min(wins, losses) + 1))
+    decided, tail, ways = wins + losses, 0, 1
+    for i in range(min(wins, losses) + 1):  # ways: decided over i, in whole numbers
+        tail += ways
+        ways = ways * (decided - i) // (i + 1)
     return SignTest(wins, losses, len(first) - decided, min(1.0, 2 * tail / 2**decided))
 
 

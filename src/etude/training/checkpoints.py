@@ -120,15 +120,19 @@ class Checkpoints:
 
     def list(self) -> tuple[Checkpoint, ...]:
         """Checkpoints by step. Only `latest` and `best` read all files of a checkpoint, to see that it is whole."""
-        return tuple(checkpoint for path in self._folders() if (checkpoint := self._read(path)) is not None)
+        while True:
+            folders = self._folders()
+            read = [self._read(path) for path in folders]
+            if all(path.exists() for path in folders):  # else one was pruned under our hands, after a newer one came
+                return tuple(checkpoint for checkpoint in read if checkpoint is not None)
 
     def latest(self) -> Checkpoint | None:
         """The last checkpoint whose files are all as they were written; None where there is none."""
-        return self._first_whole(reversed(self.list()))
+        return self._first_whole(lambda checkpoints: checkpoints[::-1])
 
     def best(self) -> Checkpoint | None:
         """The whole checkpoint with the highest validation reward; None where none has one."""
-        return self._first_whole(_by_reward(self.list()))
+        return self._first_whole(_by_reward)
 
     def prune(self) -> tuple[int, ...]:
         """Delete what is no longer kept; gives the steps. `save` and `set_validation` do this by themselves."""
@@ -156,8 +160,15 @@ class Checkpoints:
             self._remove(checkpoint.path)
         return tuple(checkpoint.step for checkpoint in gone)
 
-    def _first_whole(self, checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
-        return next((checkpoint for checkpoint in checkpoints if self._is_whole(checkpoint.path)), None)
+    def _first_whole(self, order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]]) -> Checkpoint | None:
+        while True:
+            for checkpoint in order(self.list()):
+                if self._is_whole(checkpoint.path):
+                    return checkpoint
+                if not checkpoint.path.exists():
+                    break  # likewise: look again
+            else:
+                return None
 
     def _is_whole(self, path: Path) -> bool:
         try:
@@ -179,7 +190,7 @@ class Checkpoints:
         )
 
     def _warn_of(self, path: Path, damage: _Damage) -> None:
-        if path.exists():  # else the run's process has pruned it meanwhile
+        if path.exists():  # else it is not damaged, but pruned meanwhile
             self._warn(f"checkpoint {path} is damaged ({damage}): it is not used")
 
     def _path(self, step: int) -> Path:
@@ -213,8 +224,8 @@ class Checkpoints:
             yield path
         except Exception as error:
             # Writers of tensors hide the system's error in their own; so look at the disk, before there is room again.
-            full = not isinstance(error, OSError | EtudeError) and shutil.disk_usage(self.folder).free < _FULL_BELOW
-            if full:
+            unexplained = not isinstance(error, EtudeError) and getattr(error, "errno", None) is None
+            if unexplained and shutil.disk_usage(self.folder).free < _FULL_BELOW:
                 raise OSError(errno.ENOSPC, f"{type(error).__name__}: {error}") from error
             raise
         finally:
