@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from etude.errors import ConfigError
+from etude.errors import ConfigError, StorageError
 from etude.recipes.email_search.mail import Mail
 
 SCHEMA_VERSION = 1
@@ -122,12 +122,14 @@ class MailDatabase:
     """A finished database, opened for reading only. Every question opens a connection of its own (under a millisecond),
     because tools run in threads of their own, which come and go.
 
-    Raises ConfigError if there is no such database or it is of another version. Afterwards every failure of the
+    busy_timeout_s: how long to wait for somebody else's lock. Raises ConfigError if there is no such database or it is
+    of another version, StorageError if it cannot be opened. Afterwards every failure of the
     database is a `sqlite3.Error`: a fault of the environment, never the model's mistake.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
         self.path = Path(path)
+        self.busy_timeout_s = busy_timeout_s
         if not self.path.is_file():
             raise ConfigError(
                 f"no mail database {self.path}: build it with `etude mail import FILE.jsonl.xz --db {self.path}`"
@@ -135,6 +137,8 @@ class MailDatabase:
         try:
             with self._connect() as connection:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            raise StorageError(f"{self.path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             raise ConfigError(f"{self.path} cannot be read as a mail database ({error}): name another file") from error
         if version != SCHEMA_VERSION:
@@ -200,6 +204,15 @@ class MailDatabase:
         with self._connect() as connection:
             return int(connection.execute(query, (match,)).fetchone()[0])
 
+    def unknown_ids(self, message_ids: Iterable[Sequence[str]]) -> list[list[str]]:
+        """Of each group of message ids, those that no mail of the whole database has."""
+        query = "SELECT 1 FROM emails WHERE message_id = ?"
+        with self._connect() as connection:
+            return [
+                [each for each in group if connection.execute(query, (sqlite_text(each),)).fetchone() is None]
+                for group in message_ids
+            ]
+
     def stats(self, inboxes: int = 30) -> MailStats:
         """Counts for a person; `inboxes` bounds how many addresses are listed."""
         with self._connect() as connection:
@@ -210,7 +223,8 @@ class MailDatabase:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        uri = f"{self.path.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=self.busy_timeout_s)) as connection:
             yield connection
 
 

@@ -6,7 +6,7 @@ Both decide from the conversation alone, like a model: they keep nothing between
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -81,7 +81,7 @@ class ScriptedSearcher(_Searcher):
     """
 
     def __init__(
-        self, database: MailDatabase, *, max_turns: int = 10, max_results: int = 5, max_reads: int = 3
+        self, database: MailDatabase, *, max_turns: int = 10, max_results: int = 5, max_reads: int = 2
     ) -> None:
         super().__init__(database, max_turns=max_turns, max_results=max_results)
         self.max_reads = max_reads
@@ -107,53 +107,54 @@ class ScriptedSearcher(_Searcher):
 
 class GuidedSearcher(_Searcher):
     """Knows the right mails and the right answer, but has to find the mails: of the scripted searcher's searches it
-    makes the first that finds one, opens it, and gives the gold answer. Where no search finds them it does not know.
+    makes the first that finds one, opens it, and gives the gold answer. Where none does, it does not know.
 
-    A source of traces that are right and legitimate; as a baseline it means nothing.
+    A source of traces that are right and legitimate; as a baseline it means nothing. max_misses: searches that find
+    nothing at all which it makes before, so that the traces show what to do then.
     """
 
-    def __init__(self, database: MailDatabase, *, max_turns: int = 10, max_results: int = 5) -> None:
+    def __init__(
+        self, database: MailDatabase, *, max_turns: int = 10, max_results: int = 5, max_misses: int = 1
+    ) -> None:
         super().__init__(database, max_turns=max_turns, max_results=max_results)
+        self.max_misses = max_misses
 
     def next_turn(self, scenario: Scenario, messages: Sequence[Message]) -> Message:
         """The next assistant message, with one tool call."""
         history = _History.of(messages)
-        wanted = self._missing(scenario, history)
+        wanted = _still_wanted(scenario, history)
         if not wanted:
-            sources = [message_id for message_id in history.read if message_id in _right_ids(scenario)]
-            return history.answer(scenario["answer"], sources)
+            right = {*scenario["message_ids"], *scenario["also_ids"]}
+            return history.answer(scenario["answer"], [each for each in history.read if each in right])
         found = {message_id for ids in history.searches.values() for message_id in ids}
         if to_read := [message_id for message_id in wanted if message_id in found]:
             return history.turn(READ, {"message_id": to_read[0]})
-        plan = self._plan(scenario, wanted)
+        plan = self._next_search(scenario, history, wanted)
         if plan is None or history.turns >= self.max_turns - 2:
             return history.answer(I_DONT_KNOW, [])
         return history.search(plan, self.max_results)
 
-    def _missing(self, scenario: Scenario, history: _History) -> list[str]:
-        """Mails of which one has to be opened next: none once the answer is covered."""
-        ids, alone = list(scenario["message_ids"]), list(scenario["also_ids"])
-        if any(message_id in history.read for message_id in alone):
-            return []
-        missing = [message_id for message_id in ids if message_id not in history.read]
-        started = len(missing) < len(ids)
-        return missing if started or not missing else [*missing, *alone]
-
-    def _plan(self, scenario: Scenario, wanted: Sequence[str]) -> tuple[str, ...] | None:
+    def _next_search(self, scenario: Scenario, history: _History, wanted: Sequence[str]) -> tuple[str, ...] | None:
+        inbox, day = scenario["inbox"], scenario["query_date"]
+        misses = sum(not ids for ids in history.searches.values())
         for plan in search_plan(self.keywords(scenario)):
-            hits = self.database.search(
-                plan, inbox=scenario["inbox"], visible_until=scenario["query_date"], limit=self.max_results
-            )
-            if any(hit.message_id in wanted for hit in hits):
+            hits = self.database.search(plan, inbox=inbox, visible_until=day, limit=self.max_results)
+            shows_a_miss = not hits and misses < self.max_misses and plan not in history.searches
+            if shows_a_miss or any(hit.message_id in wanted for hit in hits):
                 return plan
         return None
 
 
-_ENOUGH = 0.8
+def _still_wanted(scenario: Scenario, history: _History) -> list[str]:
+    """Mails of which one has to be opened next; none once what was opened gives the whole answer."""
+    needed, alone = list(scenario["message_ids"]), list(scenario["also_ids"])
+    if any(message_id in history.read for message_id in alone):
+        return []
+    missing = [message_id for message_id in needed if message_id not in history.read]
+    return missing if len(missing) < len(needed) else [*missing, *alone]
 
 
-def _right_ids(scenario: Mapping[str, Any]) -> set[str]:
-    return {*scenario["message_ids"], *scenario["also_ids"]}
+_ENOUGH = 0.8  # of the keywords' weight in a mail: no need to open another
 
 
 def _coverage(keywords: Sequence[Keyword], text: str) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from etude.environment.tools import Tool, ToolContext, ToolError, tool
 from etude.recipes.email_search.database import MailDatabase, match_expression
@@ -12,6 +15,16 @@ from etude.recipes.email_search.mail import Mail
 
 MOST_RESULTS = 10
 SEARCH, READ, ANSWER = "search_emails", "read_email", "return_final_answer"
+
+
+def _day(text: str) -> str:
+    # fromisoformat alone takes other forms too (20010514, 2001-W20-1), which do not compare as text.
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        raise ValueError("want a day as YYYY-MM-DD, for instance 2001-05-14")
+    return date.fromisoformat(text).isoformat()
+
+
+Day = Annotated[str, AfterValidator(_day), Field(json_schema_extra={"format": "date"})]
 
 
 def mail_tools(
@@ -26,12 +39,12 @@ def mail_tools(
     @tool(timeout_s=timeout_s, max_output_tokens=search_tokens)
     def search_emails(
         context: ToolContext,
-        keywords: list[str],
+        keywords: Annotated[list[str], Field(min_length=1)],
         from_addr: str | None = None,
         to_addr: str | None = None,
-        sent_after: str | None = None,
-        sent_before: str | None = None,
-        max_results: int = MOST_RESULTS,
+        sent_after: Day | None = None,
+        sent_before: Day | None = None,
+        max_results: Annotated[int, Field(ge=1, le=MOST_RESULTS)] = MOST_RESULTS,
     ) -> list[dict[str, str]]:
         """Search the user's inbox. Returns the best matches as a list of message ids with a snippet each.
 
@@ -45,15 +58,13 @@ def mail_tools(
         """
         if match_expression(keywords) is None:
             raise ToolError("keywords must hold at least one word or number to search for.")
-        if not 1 <= max_results <= MOST_RESULTS:
-            raise ToolError(f"max_results must be from 1 to {MOST_RESULTS}, not {max_results}.")
         hits = database.search(
             keywords,
             **_view(context),
             from_addr=_checked_address("from_addr", from_addr),
             to_addr=_checked_address("to_addr", to_addr),
-            sent_after=_checked_day("sent_after", sent_after),
-            sent_before=_checked_day("sent_before", sent_before),
+            sent_after=sent_after,
+            sent_before=sent_before,
             limit=max_results,
         )
         return [{"message_id": hit.message_id, "snippet": hit.snippet} for hit in hits]
@@ -93,19 +104,13 @@ def as_text(mail: Mail) -> str:
     return "\n".join([*lines, "", mail.body])
 
 
+def found_ids(output: str) -> list[str]:
+    """The message ids in what search_emails told the model, best first; also where the output was cut."""
+    return [json.loads(quoted) for quoted in re.findall(r'"message_id":\s*("(?:[^"\\]|\\.)*")', output)]
+
+
 def _view(context: ToolContext) -> dict[str, str]:
     return {"inbox": context.scenario["inbox"], "visible_until": context.scenario["query_date"]}
-
-
-def _checked_day(name: str, day: str | None) -> str | None:
-    if day is None:
-        return None
-    try:
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", day, re.ASCII):
-            raise ValueError
-        return date.fromisoformat(day).isoformat()
-    except ValueError:
-        raise ToolError(f"{name} must be a day as YYYY-MM-DD, for instance 2001-05-14, not {day!r}.") from None
 
 
 def _checked_address(name: str, address: str | None) -> str | None:
