@@ -4,231 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import dataclasses
-import datetime
 import functools
 import gc
 import itertools
 import json
+import queue
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Awaitable, Callable
-from enum import Enum, StrEnum
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import BaseModel, field_validator
 
 from etude.environment.calls import Fault, ToolCall, ToolResult
-from etude.environment.scenario import Scenario
-from etude.environment.tools import NO_OUTPUT, Tool, ToolContext, ToolError, render, run_calls, tool
+from etude.environment.tools import Cut, Tool, ToolContext, run_calls, tool
 
 WAIT_S = 20.0  # far more than anything here takes: reached only where something hangs
 
-
-def cut(text: str, max_tokens: int) -> tuple[str, int, bool]:
-    """A budget in words."""
-    words = text.split(" ")
-    if len(words) <= max_tokens:
-        return text, len(words), False
-    return " ".join([*words[: max_tokens - 1], "[cut]"]), max_tokens, True
-
-
-def new_context() -> ToolContext:
-    return ToolContext(Scenario("s1", "train", {"question": "?"}), trace_id="trace_1", state={})
-
-
-def run(tools: list[Tool], *calls: ToolCall, context: ToolContext | None = None) -> list[ToolResult]:
-    by_name = {each.name: each for each in tools}
-    work = run_calls(by_name, calls, context or new_context(), cut)
-    return asyncio.run(asyncio.wait_for(work, WAIT_S))
-
-
-def run_one(function: Callable[..., Any], arguments: dict[str, Any] | None = None, **options: Any) -> ToolResult:
-    made = function if isinstance(function, Tool) else Tool.from_function(function, **{"name": "it", **options})
-    return run([made], ToolCall(made.name, arguments or {}))[0]
-
-
-# Results
-
-
-def test_sync_and_async_functions_answer() -> None:
-    def double(a: int) -> int:
-        return 2 * a
-
-    async def greet(name: str) -> str:
-        await asyncio.sleep(0)
-        return f"hello {name}"
-
-    tools = [Tool.from_function(double), Tool.from_function(greet)]
-    first, second = run(tools, ToolCall("greet", {"name": "you"}), ToolCall("double", {"a": 4}))
-    assert (first.kind, first.output, first.value, first.tokens, first.truncated, first.fault) == (
-        "ok",
-        "hello you",
-        "hello you",
-        2,
-        False,
-        None,
-    )
-    assert (second.kind, second.output, second.value) == ("ok", "8", 8)
-    assert first.seconds >= 0
-    assert second.seconds > 0
-
-
-def test_whatever_returns_an_awaitable_is_awaited() -> None:
-    async def later(a: int) -> int:
-        return a
-
-    class Callee:
-        async def __call__(self, a: int) -> int:
-            return a
-
-    def wrapped(a: int) -> Awaitable[int]:
-        return later(a)
-
-    for function in (functools.partial(later), Callee(), wrapped):
-        assert run_one(function, {"a": 7}).value == 7
-
-
-def test_no_calls_no_results() -> None:
-    assert run([]) == []
-
-
-def test_a_function_gets_the_types_it_asked_for_and_its_own_defaults() -> None:
-    class Colour(Enum):
-        RED = "red"
-
-    def paint(colour: Any, times: int = 3) -> str:
-        return f"{colour.name} {times}"
-
-    paint.__annotations__["colour"] = Colour
-    assert run_one(paint, {"colour": "red"}).output == "RED 3"
-
-
-def test_a_tool_cannot_change_the_record_of_its_call() -> None:
-    def typed(names: list[str]) -> int:
-        names.append("more")
-        return len(names)
-
-    schema = {"type": "object", "properties": {"names": {"type": "array"}}, "required": ["names"]}
-    for options in ({}, {"parameters": schema}):
-        call = ToolCall("it", {"names": ["a"]})
-        result = run([Tool.from_function(typed, **{"name": "it", **options})], call)[0]
-        assert (result.value, call.arguments) == (2, {"names": ["a"]})
-
-
-@dataclasses.dataclass
-class Hit:
-    id: str
-    day: datetime.date
-
-
-class Snippet(BaseModel):
-    text: str
-
-
-class Kind(StrEnum):
-    MAIL = "mail"
-
-
-@pytest.mark.parametrize(
-    ("value", "output"),
-    [
-        ("as it is\n", "as it is\n"),
-        ("", ""),
-        (None, NO_OUTPUT),
-        ([], "[]"),
-        (True, "true"),
-        (1.5, "1.5"),
-        ({"a": [1, None], "é": "ü"}, '{"a":[1,null],"é":"ü"}'),
-        ([Hit("1", datetime.date(2001, 5, 31))], '[{"id":"1","day":"2001-05-31"}]'),
-        (Snippet(text="“x”"), '{"text":"“x”"}'),
-        (Kind.MAIL, "mail"),
-        (datetime.date(2001, 5, 31), "2001-05-31"),
-        ((1, "a"), '[1,"a"]'),
-        ({3}, "[3]"),
-    ],
-)
-def test_a_result_is_rendered_for_the_model_and_kept_as_it_was(value: Any, output: str) -> None:
-    def give() -> Any:
-        return value
-
-    result = run_one(give)
-    assert (result.kind, result.output) == ("ok", output)
-    assert result.value is value
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
-        max_leaves=10,
-    ).filter(lambda value: isinstance(value, list | dict))
-)
-def test_rendered_json_is_compact_and_reads_back(value: Any) -> None:
-    text = render(value)
-    assert json.loads(text) == value
-    assert text == json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
-
-
-def test_output_is_cut_to_the_tools_own_budget_and_the_value_is_not() -> None:
-    def talk() -> str:
-        return "a b c d e"
-
-    result = run_one(talk, max_output_tokens=3)
-    assert (result.output, result.tokens, result.truncated, result.value) == ("a b [cut]", 3, True, "a b c d e")
-
-
-# The model's mistakes
-
-
-def test_a_tool_error_is_told_to_the_model_within_the_budget() -> None:
-    class NotFound(ToolError): ...
-
-    def read(id: str) -> str:
-        raise NotFound(f"no mail {id} here")
-
-    result = run_one(read, {"id": "7"})
-    assert (result.kind, result.output, result.value, result.fault) == ("error", "Error: no mail 7 here", None, None)
-    assert run_one(read, {"id": "7"}, max_output_tokens=2).output == "Error: [cut]"
-
-
-def test_an_unknown_tool_is_told_the_names_of_those_that_exist() -> None:
-    def search(a: int) -> int:
-        return a
-
-    def read(a: int) -> int:
-        return a
-
-    tools = [Tool.from_function(search), Tool.from_function(read)]
-    result = run(tools, ToolCall("serach", {}))[0]
-    assert (result.kind, result.output) == (
-        "unknown_tool",
-        "Error: there is no tool 'serach'; the tools are: search, read",
-    )
-    assert result.tokens == len(result.output.split(" "))
-    assert len(run(tools, ToolCall("x" * 5000, {}))[0].output) < 200
-    assert run([], ToolCall("a", {}))[0].output.endswith("the tools are: none")
-
-
-def test_bad_arguments_never_reach_the_function() -> None:
-    seen: list[Any] = []
-
-    def search(limit: int) -> None:
-        seen.append(limit)
-
-    result = run_one(search, {"limit": "3"})
-    assert (result.kind, result.output, result.fault) == (
-        "bad_arguments",
-        'Error: bad arguments for it: limit: "3" is not of type integer',
-        None,
-    )
-    assert seen == []
+RunOne = Callable[..., ToolResult]
+RunTools = Callable[..., list[ToolResult]]
 
 
 # Faults
@@ -298,7 +95,7 @@ def broken_type(picky: Picky) -> None: ...
     ],
 )
 def test_a_tool_that_breaks_is_a_fault(
-    function: Callable[..., Any], arguments: dict[str, Any], kind: str, words: list[str]
+    run_one: RunOne, function: Callable[..., Any], arguments: dict[str, Any], kind: str, words: list[str]
 ) -> None:
     result = run_one(function, arguments)
     assert (result.kind, result.value) == ("fault", None)
@@ -307,7 +104,7 @@ def test_a_tool_that_breaks_is_a_fault(
     assert [word for word in words if word not in result.fault.message] == []
 
 
-def test_a_fault_names_the_tools_own_line_not_the_librarys() -> None:
+def test_a_fault_names_the_tools_own_line_not_the_librarys(run_one: RunOne) -> None:
     def parse(text: str) -> Any:
         return json.loads(text)
 
@@ -317,7 +114,7 @@ def test_a_fault_names_the_tools_own_line_not_the_librarys() -> None:
     assert fault.message.endswith(f"test_tool_calls.py, line {line})")
 
 
-def test_a_call_that_takes_too_long_is_a_fault() -> None:
+def test_a_call_that_takes_too_long_is_a_fault(run_one: RunOne) -> None:
     release = threading.Event()
 
     def hang() -> None:
@@ -338,7 +135,7 @@ def test_a_call_that_takes_too_long_is_a_fault() -> None:
         release.set()
 
 
-def test_an_async_tool_that_ignores_cancellation_is_left_behind() -> None:
+def test_an_async_tool_that_ignores_cancellation_is_left_behind(context: ToolContext, cut: Cut) -> None:
     complaints: list[dict[str, Any]] = []
 
     async def main() -> ToolResult:
@@ -355,7 +152,7 @@ def test_an_async_tool_that_ignores_cancellation_is_left_behind() -> None:
             raise ValueError("nobody is there to hear it")
 
         tools = {"stubborn": Tool.from_function(stubborn, timeout_s=0.05)}
-        result = (await run_calls(tools, [ToolCall("stubborn", {})], new_context(), cut))[0]
+        result = (await run_calls(tools, [ToolCall("stubborn", {})], context, cut))[0]
         await ignored.wait()
         release.set()
         await ended.wait()
@@ -367,24 +164,25 @@ def test_an_async_tool_that_ignores_cancellation_is_left_behind() -> None:
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_ends_after_the_event_loop_ends_quietly() -> None:
-    release, threads = threading.Event(), []
+def test_a_thread_that_ends_after_the_event_loop_ends_quietly(run_one: RunOne) -> None:
+    release, threads = threading.Event(), queue.Queue[threading.Thread]()
 
     def late() -> str:
-        threads.append(threading.current_thread())
+        threads.put(threading.current_thread())
         release.wait(WAIT_S)
         raise ValueError("too late")
 
     assert run_one(late, timeout_s=0.05).kind == "fault"
     release.set()
-    threads[0].join(WAIT_S)
-    assert not threads[0].is_alive()
+    thread = threads.get(timeout=WAIT_S)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
 
 
 # Together
 
 
-def test_calls_of_one_turn_run_at_the_same_time_and_answer_in_call_order() -> None:
+def test_calls_of_one_turn_run_at_the_same_time_and_answer_in_call_order(run_tools: RunTools) -> None:
     meeting = threading.Barrier(3)
     last_is_done = asyncio.Event()
 
@@ -402,10 +200,10 @@ def test_calls_of_one_turn_run_at_the_same_time_and_answer_in_call_order() -> No
 
     tools = [Tool.from_function(each) for each in (meet, first, last)]
     calls = [ToolCall("first", {}), *(ToolCall("meet", {"name": name}) for name in "abc"), ToolCall("last", {})]
-    assert [result.output for result in run(tools, *calls)] == ["first", "a", "b", "c", "last"]
+    assert [result.output for result in run_tools(tools, *calls)] == ["first", "a", "b", "c", "last"]
 
 
-def test_one_fault_stops_none_of_the_others() -> None:
+def test_one_fault_stops_none_of_the_others(run_tools: RunTools) -> None:
     broken = asyncio.Event()
 
     async def breaks() -> None:
@@ -420,19 +218,18 @@ def test_one_fault_stops_none_of_the_others() -> None:
 
     tools = [Tool.from_function(breaks), Tool.from_function(survives)]
     calls = [ToolCall("survives", {}), ToolCall("breaks", {}), ToolCall("nothing", {}), ToolCall("survives", {})]
-    results = run(tools, *calls)
+    results = run_tools(tools, *calls)
     assert [result.kind for result in results] == ["ok", "fault", "unknown_tool", "ok"]
 
 
-def test_each_call_has_its_own_id_and_all_share_the_state() -> None:
+def test_each_call_has_its_own_id_and_all_share_the_state(run_tools: RunTools, context: ToolContext) -> None:
     seen: dict[str, ToolContext] = {}
 
     def note(n: int, context: ToolContext) -> None:
         context.state[f"n{n}"] = n
         seen[context.call_id] = context
 
-    context = new_context()
-    run([Tool.from_function(note)], *(ToolCall("note", {"n": n}, f"call_{n}") for n in range(3)), context=context)
+    run_tools([Tool.from_function(note)], *(ToolCall("note", {"n": n}, f"call_{n}") for n in range(3)))
     assert sorted(seen) == ["call_0", "call_1", "call_2"]
     assert context.state == {"n0": 0, "n1": 1, "n2": 2}
     assert context.call_id == ""
@@ -442,7 +239,7 @@ def test_each_call_has_its_own_id_and_all_share_the_state() -> None:
         assert each.state is context.state
 
 
-def test_the_model_cannot_fill_the_context() -> None:
+def test_the_model_cannot_fill_the_context(run_one: RunOne) -> None:
     def note(context: ToolContext) -> str:
         return context.trace_id
 
@@ -450,7 +247,7 @@ def test_the_model_cannot_fill_the_context() -> None:
     assert run_one(note, {"context": {"trace_id": "mine"}}).kind == "bad_arguments"
 
 
-def test_context_variables_reach_the_threads_of_sync_tools() -> None:
+def test_context_variables_reach_the_threads_of_sync_tools(context: ToolContext, cut: Cut) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
     def look() -> str:
@@ -458,12 +255,12 @@ def test_context_variables_reach_the_threads_of_sync_tools() -> None:
 
     async def main() -> list[ToolResult]:
         variable.set("set")
-        return await run_calls({"look": Tool.from_function(look)}, [ToolCall("look", {})], new_context(), cut)
+        return await run_calls({"look": Tool.from_function(look)}, [ToolCall("look", {})], context, cut)
 
     assert asyncio.run(main())[0].output == "set"
 
 
-def test_cancelling_reaches_the_tools_and_does_not_wait_for_threads() -> None:
+def test_cancelling_reaches_the_tools_and_does_not_wait_for_threads(context: ToolContext, cut: Cut) -> None:
     release, inside = threading.Event(), threading.Event()
     cleaned_up: list[str] = []
 
@@ -485,7 +282,7 @@ def test_cancelling_reaches_the_tools_and_does_not_wait_for_threads() -> None:
             "polite": Tool("polite", "", {"type": "object"}, functools.partial(polite, inside_too)),
         }
         calls = [ToolCall("stuck", {}), ToolCall("polite", {})]
-        work = asyncio.create_task(run_calls(tools, calls, new_context(), cut))
+        work = asyncio.create_task(run_calls(tools, calls, context, cut))
         await inside_too.wait()
         while not inside.is_set():
             await asyncio.sleep(0)
@@ -501,7 +298,7 @@ def test_cancelling_reaches_the_tools_and_does_not_wait_for_threads() -> None:
         release.set()
 
 
-def test_many_hanging_tools_take_no_worker_from_the_others() -> None:
+def test_many_hanging_tools_take_no_worker_from_the_others(run_tools: RunTools) -> None:
     release = threading.Event()
 
     @tool(timeout_s=0.2)
@@ -513,7 +310,7 @@ def test_many_hanging_tools_take_no_worker_from_the_others() -> None:
         return "here"
 
     try:
-        results = run([hang, answer], *[ToolCall("hang", {})] * 60, ToolCall("answer", {}))
+        results = run_tools([hang, answer], *[ToolCall("hang", {})] * 60, ToolCall("answer", {}))
     finally:
         release.set()
     assert [result.kind for result in results] == ["fault"] * 60 + ["ok"]
@@ -524,7 +321,7 @@ def test_a_tool_that_never_returns_does_not_keep_the_process() -> None:
         import asyncio, threading
         from etude.environment.calls import ToolCall
         from etude.environment.scenario import Scenario
-        from etude.environment.tools import ToolContext, run_calls, tool
+        from etude.environment.tools import Cut, ToolContext, run_calls, tool
 
         @tool(timeout_s=0.05)
         def hang() -> None:

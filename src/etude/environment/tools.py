@@ -205,13 +205,12 @@ async def _run_call(tools: Mapping[str, Tool], call: ToolCall, context: ToolCont
         return _told("unknown_tool", text, DEFAULT_MAX_OUTPUT_TOKENS, cut)
     started = time.perf_counter()
     work = asyncio.create_task(_call(tool, call, context))
+    work.add_done_callback(_retrieve)
     try:
         # Not wait_for: that would wait on for a tool which does not let itself be cancelled.
         done, _ = await asyncio.wait({work}, timeout=tool.timeout_s)
     finally:
-        if not work.done():
-            work.add_done_callback(_retrieve)
-            work.cancel()
+        work.cancel()  # does nothing where it is done
     seconds = time.perf_counter() - started
     if not done:
         return _broke(tool, "timeout", f"took longer than its limit of {tool.timeout_s:g} s", seconds)
@@ -263,6 +262,6 @@ def _broke(tool: Tool, kind: str, message: str, seconds: float) -> ToolResult:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Takes what an abandoned call raises, which asyncio would log as forgotten."""
+    """Takes what a call raises after nobody waits for it, which asyncio would log as forgotten."""
     if not task.cancelled():
         task.exception()
