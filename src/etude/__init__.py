@@ -28,13 +28,19 @@ _WHERE = {
 __all__ = ["__version__", *_WHERE]  # noqa: PLE0604  # names that __getattr__ finds
 
 if TYPE_CHECKING:
-    from etude.api import evaluate, sft, train
-    from etude.environment.context import ToolContext
-    from etude.environment.environment import Environment, Limits
-    from etude.environment.scenario import Scenario, load_scenarios
-    from etude.environment.tools import Tool, ToolError, tool
-    from etude.grading.rubric import Rubric
-    from etude.rollout.rollout import Rollout
+    from etude.api import evaluate as evaluate
+    from etude.api import sft as sft
+    from etude.api import train as train
+    from etude.environment.context import ToolContext as ToolContext
+    from etude.environment.environment import Environment as Environment
+    from etude.environment.environment import Limits as Limits
+    from etude.environment.scenario import Scenario as Scenario
+    from etude.environment.scenario import load_scenarios as load_scenarios
+    from etude.environment.tools import Tool as Tool
+    from etude.environment.tools import ToolError as ToolError
+    from etude.environment.tools import tool as tool
+    from etude.grading.rubric import Rubric as Rubric
+    from etude.rollout.rollout import Rollout as Rollout
 
 
 def __getattr__(name: str) -> Any:

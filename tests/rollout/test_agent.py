@@ -18,9 +18,9 @@ from etude.environment.tools import ToolContext, ToolError, tool
 from etude.model.tiny import tiny_tokenizer
 from etude.rollout.agent import Attempt, run_attempt
 from etude.rollout.chat import ChatFormat, chat_format
+from etude.rollout.group import Ticket
 from etude.rollout.outcome import Outcome, Stop
 from etude.rollout.player import Player
-from etude.rollout.group import Ticket
 from etude.rollout.rollout import Rollout
 
 
@@ -83,7 +83,7 @@ def encode(chat: ChatFormat, text: str) -> list[int]:
 
 
 def call(name: str, **arguments: Any) -> str:
-    return f'<tool_call>\n{json.dumps({"name": name, "arguments": arguments})}\n</tool_call>'
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 @pytest.fixture(scope="module")

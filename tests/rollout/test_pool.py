@@ -89,7 +89,14 @@ def varied(number: int) -> list[float | None]:
 
 @pytest.mark.parametrize(
     ("version", "staleness", "trained", "waiting", "running", "expected"),
-    [(0, 0, 0, 0, 0, 4), (0, 0, 0, 1, 2, 1), (1, 0, 4, 0, 0, 4), (0, 2, 0, 0, 0, 12), (3, 1, 12, 4, 4, 0), (0, 0, 9, 0, 0, 0)],
+    [
+        (0, 0, 0, 0, 0, 4),
+        (0, 0, 0, 1, 2, 1),
+        (1, 0, 4, 0, 0, 4),
+        (0, 2, 0, 0, 0, 12),
+        (3, 1, 12, 4, 4, 0),
+        (0, 0, 9, 0, 0, 0),
+    ],
 )
 def test_room_is_the_formula_of_admission(
     version: int, staleness: int, trained: int, waiting: int, running: int, expected: int
@@ -98,7 +105,11 @@ def test_room_is_the_formula_of_admission(
 
 
 @given(
-    groups=st.integers(1, 4), staleness=st.integers(0, 3), lockstep=st.booleans(), seed=st.integers(0, 99), refill=st.booleans()
+    groups=st.integers(1, 4),
+    staleness=st.integers(0, 3),
+    lockstep=st.booleans(),
+    seed=st.integers(0, 99),
+    refill=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_no_group_is_older_than_allowed_and_none_is_lost(
@@ -110,7 +121,9 @@ def test_no_group_is_older_than_allowed_and_none_is_lost(
     world = World(lambda n: rewards[n], lambda n: hops[n])
 
     async def go() -> None:
-        pool = world.pool(groups_per_step=groups, staleness=staleness, lockstep=lockstep, refill=refill, max_fault_rate=1.0)
+        pool = world.pool(
+            groups_per_step=groups, staleness=staleness, lockstep=lockstep, refill=refill, max_fault_rate=1.0
+        )
         taken = [number for step in await world.steps(pool, 5) for number in step]
         await pool.aclose()
         assert len(taken) == len(set(taken)) == 5 * groups

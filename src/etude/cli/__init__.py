@@ -27,9 +27,9 @@ app = typer.Typer(
     [bold]A first run, in four commands[/bold]
 
       etude mail import mail.jsonl.xz            build the searchable mail
-      etude eval  email_search.yaml              measure the model as it is
-      etude train email_search.yaml --dry-run    what would run, how long, how much memory
-      etude train email_search.yaml              train it; Ctrl-C stops, --resume goes on
+      etude eval  email_search              measure the model as it is
+      etude train email_search --dry-run    what would run, how long, how much memory
+      etude train email_search              train it; Ctrl-C stops, --resume goes on
 
     Every field of a configuration can be set on the command line: [cyan]training.steps=20 learning.lr=1e-4[/cyan]
     ([cyan]etude train --fields[/cyan] lists them all).""",

@@ -32,9 +32,9 @@ def eval_command(
 
     Examples:
 
-      etude eval email_search.yaml model.name=run:last
+      etude eval email_search model.name=run:last
 
-      etude eval email_search.yaml eval.policy=scripted eval.split=validation
+      etude eval email_search eval.policy=scripted eval.split=validation
     """
     console = Console()
     if fields:
@@ -48,7 +48,7 @@ def eval_command(
     if config is not None and "=" in str(config):
         config, changes = None, [str(config), *changes]
     if config is None and not changes:
-        raise ConfigError("name a configuration file, e.g. `etude eval email_search.yaml` (see --help)")
+        raise ConfigError("name a configuration file, e.g. `etude eval email_search` (see --help)")
     resolved = load_config(config, changes)
     if dry_run:
         from etude.training.estimate import dry_run as estimate

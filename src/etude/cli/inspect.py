@@ -50,7 +50,9 @@ def runs_command(workspace: Workspace = ".etude") -> None:
 def show_command(
     run: Annotated[str, typer.Argument(help="Id of a run, its unique beginning, or 'last'.")] = "last",
     rollouts: Annotated[bool, typer.Option("--rollouts", help="List its rollouts instead of its steps.")] = False,
-    rollout: Annotated[str | None, typer.Option(help="Read one rollout whole: its trace id.")] = None,
+    rollout: Annotated[
+        str | None, typer.Option(help="Read one rollout whole: its trace id or its unique beginning.")
+    ] = None,
     step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
     limit: Annotated[int, typer.Option(help="How many rollouts to list.")] = 40,
     workspace: Workspace = ".etude",
@@ -63,7 +65,7 @@ def show_command(
 
       etude show last --rollouts --step 12
 
-      etude show last --rollout trace_3f2a4c1e-…
+      etude show last --rollout trace_3f
     """
     from etude.store.store import Store
 
@@ -71,7 +73,7 @@ def show_command(
     store = Store.open(Path(workspace))
     info = store.find_run(run)
     if rollout is not None:
-        _print_rollout(console, store.load_rollout(rollout).rollout)
+        _print_rollout(console, store.find_rollout(info.id, rollout).rollout)
     elif rollouts:
         _print_rollouts(console, store, info, step, limit)
     else:

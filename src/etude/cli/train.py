@@ -13,7 +13,7 @@ from rich.table import Table
 from etude.errors import ConfigError
 
 ConfigPath = Annotated[
-    Path | None, typer.Argument(help="YAML configuration; leave it out to set every field as KEY=VALUE.")
+    Path | None, typer.Argument(help="YAML configuration, or a recipe's name (email_search); leave it out to set every field as KEY=VALUE.")
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -51,9 +51,9 @@ def train_command(
 
     Examples:
 
-      etude train email_search.yaml --dry-run
+      etude train email_search --dry-run
 
-      etude train email_search.yaml training.steps=20 learning.lr=1e-4 seed=1
+      etude train email_search training.steps=20 learning.lr=1e-4 seed=1
 
       etude train --resume last
     """
@@ -75,11 +75,11 @@ def sft_command(
 
     Examples:
 
-      etude sft email_search.yaml sft.traces=traces.jsonl sft.epochs=2
+      etude sft email_search sft.traces=traces.jsonl sft.epochs=2
 
-      etude eval email_search.yaml eval.policy=guided eval.split=train
+      etude eval email_search eval.policy=guided eval.split=train
 
-      etude sft email_search.yaml sft.traces=run:last sft.min_reward=1
+      etude sft email_search sft.traces=run:last sft.min_reward=1
     """
     _command("sft", config, overrides, dry_run, fields, resume, workspace)
 
@@ -109,7 +109,7 @@ def _command(
             raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
         changes = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
     elif path is None and not changes:
-        raise ConfigError(f"name a configuration file, e.g. `etude {kind} email_search.yaml` (see --help)")
+        raise ConfigError(f"name a configuration file, e.g. `etude {kind} email_search` (see --help)")
     config = load_config(path, changes)
     if dry_run:
         from etude.training.estimate import dry_run as estimate

@@ -33,9 +33,7 @@ class Regraded:
     new_mean: float
 
 
-def regrade(
-    store: Store, run: str, *, environment: Environment | None = None, observer: Observer = silent
-) -> Regraded:
+def regrade(store: Store, run: str, *, environment: Environment | None = None, observer: Observer = silent) -> Regraded:
     """Grades every saved rollout of a run again. The old rewards are kept beside the new ones.
 
     environment: default the one of the run's configuration, as its code is today. Raises ConfigError where the run or

@@ -35,9 +35,7 @@ class EvalResult:
     intervals: Mapping[str, Interval]
 
 
-def evaluate(
-    config: RunConfig, *, environment: Environment | None = None, observer: Observer = silent
-) -> EvalResult:
+def evaluate(config: RunConfig, *, environment: Environment | None = None, observer: Observer = silent) -> EvalResult:
     """Raises ConfigError, DataError, ModelError before anything is played."""
     prepared = Prepared.of(config, environment)
     scenarios = pick(prepared.environment, config.eval.split, config.eval.scenarios)
@@ -58,9 +56,7 @@ def evaluate(
         return EvalResult(run_id, figures, intervals(groups, config.seed))
 
 
-async def _play_model(
-    runtime: Runtime, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
-) -> None:
+async def _play_model(runtime: Runtime, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]) -> None:
     from etude.training.loop import make_engine
 
     config = runtime.config

@@ -33,7 +33,7 @@ async def finish(environment: Environment, rollout: Rollout, scenario: Scenario)
     if fault is None and environment.metrics is not None:
         try:
             rollout.metrics = {name: float(value) for name, value in environment.metrics(rollout, scenario).items()}
-        except Exception as error:  # the user's code: attributed, shown, never scored
+        except Exception as error:  # noqa: BLE001  # the user's code: attributed, shown, never scored
             fault = Fault("metrics", "exception", f"{type(error).__name__}: {error}")
     if fault is not None:
         rollout.outcome, rollout.fault, rollout.reward = Outcome.GRADER_FAULT, fault, None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -51,7 +52,9 @@ class ModelConfig(_Section):
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of the weights. float32 on a CPU.")
     device: Literal["cpu"] = Field("cpu", description="Where it runs.")
     lora: LoraConfig = Field(LoraConfig(), description="Adapter training.")
-    chat: str = Field("auto", description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), or template.")
+    chat: str = Field(
+        "auto", description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), or template."
+    )
 
 
 class SamplingConfig(_Section):
@@ -67,7 +70,9 @@ class SamplingConfig(_Section):
 
 class LearningConfig(_Section):
     loss: LossName = Field("dapo", description="Preset of the objective; LOSSES in docs/losses.md says what each is.")
-    loss_overrides: dict[str, Any] = Field(default_factory=dict, description="Fields of LossConfig that differ from it.")
+    loss_overrides: dict[str, Any] = Field(
+        default_factory=dict, description="Fields of LossConfig that differ from it."
+    )
     advantage: Literal["mean", "grpo", "rloo"] = Field("mean", description="How rewards of a group become advantages.")
     lr: float = Field(1e-5, gt=0, description="Peak learning rate of AdamW.")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Learning rate after warm-up.")
@@ -149,12 +154,12 @@ class RunConfig(_Section):
 
 
 def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a YAML file (or start from nothing) and apply `key.path=value` overrides; values are YAML.
+    """Read a YAML file, or a recipe's by its name (or start from nothing), and apply `key.path=value` overrides; values are YAML.
 
     Raises ConfigError naming each field that is wrong, with what it may be."""
     data: dict[str, Any] = {}
     if path is not None:
-        data = _read_yaml(Path(path))
+        data = _read_yaml(_file_of(Path(path)))
     for override in overrides:
         _apply(data, override)
     return parse_config(data)
@@ -173,11 +178,17 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(lines)) from None
 
 
+def _file_of(path: Path) -> Path:
+    """The file itself, or the configuration that a recipe of this name ships with."""
+    recipe = Path(str(resources.files("etude.recipes"))) / path.name / "config.yaml"
+    return recipe if not path.exists() and len(path.parts) == 1 and recipe.exists() else path
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no configuration file {path}") from None
+        raise ConfigError(f"no configuration file {path}, and no recipe of that name with one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     except yaml.YAMLError as error:

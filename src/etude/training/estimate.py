@@ -35,7 +35,9 @@ def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
     if rollouts:
         lines.append(("rollouts", f"{rollouts} of at most {limits.max_tokens} tokens, {limits.max_turns} turns"))
     seconds = (2 * rollouts + 6 * learned) * typical * parameters / (COMPUTE_SHARE * flops)
-    lines.append(("time", f"about {_duration(seconds)} (at {typical:.0f} tokens a rollout, this CPU, tools not counted)"))
+    lines.append(
+        ("time", f"about {_duration(seconds)} (at {typical:.0f} tokens a rollout, this CPU, tools not counted)")
+    )
     if updates:
         lines.append(("steps", str(updates)))
     parts = {"weights": memory.weights, "gradients": memory.gradients, "optimizer": memory.optimizer}
@@ -61,7 +63,9 @@ def _work(prepared: Prepared, kind: str) -> tuple[int, int, int]:
     validated = 0
     if config.training.eval_every:
         scenarios = pick(environment, "validation", config.training.eval_scenarios)
-        validated = len(scenarios) * config.training.eval_attempts * (config.training.steps // config.training.eval_every + 1)
+        validated = (
+            len(scenarios) * config.training.eval_attempts * (config.training.steps // config.training.eval_every + 1)
+        )
     return trained + validated, trained, config.training.steps
 
 
@@ -95,5 +99,3 @@ def _duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-

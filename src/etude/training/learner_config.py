@@ -1,4 +1,4 @@
-"""From a run's configuration to the learner's settings. Imports no torch: wrong settings are refused before any model."""
+"""From a run's configuration to the learner's settings. Imports no torch: mistakes are refused before any model."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from etude.training.runtime import Runtime, pick
 from etude.training.state import read_state, write_state
 from etude.training.summary import group_figures, summarize
 
+
 class Trainer:
     """One run of reinforcement. Made from a runtime and, where it resumes, a checkpoint."""
 

@@ -59,7 +59,9 @@ class Recorder:
 
     def validated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         data = {"split": split, "metrics": dict(metrics)}
-        self.store.add_event(self.run_id, f"{split} at step {step}", level="info", type=VALIDATION, step=step, data=data)
+        self.store.add_event(
+            self.run_id, f"{split} at step {step}", level="info", type=VALIDATION, step=step, data=data
+        )
         self.tell(Validated(step, split, metrics))
 
     def was_validated(self, step: int) -> bool:

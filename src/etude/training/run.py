@@ -190,5 +190,3 @@ def managed_run(prepared: Prepared, kind: RunKind, run: Run | None = None) -> It
         store.set_status(run_id, "failed", error=f"{type(error).__name__}: {error}")
         raise
     store.set_status(run_id, "succeeded")
-
-

@@ -44,7 +44,7 @@ def override_limits(environment: Environment, config: RunConfig) -> Environment:
 
 
 def find_model(config: RunConfig, store: Store) -> ModelSource:
-    """Which weights `model.name` means; 'run:RUN' is the best checkpoint of that run. Raises ModelError, ConfigError."""
+    """Which weights `model.name` means; 'run:RUN' is that run's best checkpoint. Raises ModelError, ConfigError."""
     return resolve_model(model_name(config.model, store))
 
 
@@ -89,7 +89,9 @@ def build_runtime(config: RunConfig, environment: Environment, source: ModelSour
     """Loads the model. Seeds every global generator, so that what libraries draw is the run's too."""
     import numpy as np
     import torch
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()  # a bar for each loaded or saved checkpoint would drown the run's own
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     random.seed(config.seed)
@@ -113,4 +115,3 @@ def pick(environment: Environment, split: str, count: int | None) -> list[Scenar
     """The first `count` scenarios of a split (all where None): always the same ones, so that runs compare."""
     scenarios = list(environment.scenarios_of(split))
     return scenarios if count is None else scenarios[:count]
-

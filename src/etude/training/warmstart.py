@@ -64,7 +64,9 @@ class WarmStart:
             self.recorder.step(self.learner.version, self.steps, metrics)
             version = self.learner.version
             if version % self.config.training.checkpoint_every == 0 or version == self.steps:
-                await self.runtime.in_compute(partial(self.checkpoints.save, version, self._write, {"version": version}))
+                await self.runtime.in_compute(
+                    partial(self.checkpoints.save, version, self._write, {"version": version})
+                )
 
     def _write(self, folder: Path) -> None:
         write_state(folder, self.runtime.loaded, self.learner, PoolState())

@@ -1,0 +1,1 @@
+"""What several test files share: small worlds that a tiny model can play."""
