@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from itertools import islice
 from random import Random
 
 from etude.errors import ConfigError
@@ -25,6 +24,8 @@ OTHER_WORD = 0.5
 UNMENTIONED_SHARE = 0.4
 # Facts that replaced another come up sooner: that the last mail wins is what has to be learnt.
 CHANGED_FIRST = 0.4
+# So many rows in a row that were asked before mean that there is hardly anything new to ask.
+PATIENCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +164,11 @@ class Asker:
 def _different(rows: Iterator[QuestionRow], count: int) -> list[QuestionRow]:
     """`count` rows, no two with the same question on the same day."""
     found: dict[tuple[str, str], QuestionRow] = {}
-    for row in islice(rows, 30 * count + 100):
-        if len(found) == count:
-            break
+    in_vain = 0
+    while len(found) < count and in_vain < PATIENCE and (row := next(rows, None)) is not None:
+        before = len(found)
         found.setdefault((row["question"], row["query_date"]), row)
+        in_vain = 0 if len(found) > before else in_vain + 1
     if len(found) < count:
         raise ConfigError(
             f"the mails of an inbox hold facts for about {len(found)} questions, not {count}: "

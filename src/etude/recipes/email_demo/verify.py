@@ -123,24 +123,18 @@ def _wrong_answer(row: QuestionRow, stated: Sequence[tuple[MailRow, Reading]]) -
         return
     if fresh[-1].value != row["answer"]:
         yield f"the last mail says {fresh[-1].value}, not {row['answer']}"
-    changes = [
-        number for number, (_, reading) in enumerate(stated) if not reading.quoted and reading.value != row["answer"]
-    ]
-    lasting = stated[changes[-1] + 1 :] if changes else stated
+    changed = [n for n, (_, reading) in enumerate(stated) if not reading.quoted and reading.value != row["answer"]]
+    lasting = stated[changed[-1] + 1 :] if changed else stated
     right = [mail for mail, reading in lasting if reading.value == row["answer"]]
     ids = [mail["message_id"] for mail in right]
     if [*row["message_ids"], *row["also_ids"]] != list(dict.fromkeys(ids)):
         yield f"its sources are {row['message_ids']} and {row['also_ids']}, but {ids} give the answer"
     if any(mail["date"][:10] >= row["query_date"] for mail in right[:1]):
         yield "it is asked before the day after its source"
-    for forms in row["must"]:
-        yield from (
-            f"{mail['message_id']} has none of the accepted forms {forms}"
-            for mail in right
-            if not holds(forms, mail["body"])
-        )
-        yield from (
-            f"{text} is no accepted answer" for text in (row["answer"], *row["aliases"]) if not holds(forms, text)
-        )
     if not row["must"]:
         yield "nothing says which answers are right"
+    texts = {"its answer": row["answer"]} | {f"its alias {alias}": alias for alias in row["aliases"]}
+    texts |= {mail["message_id"]: mail["body"] for mail in right}
+    for name, text in texts.items():
+        if not all(holds(forms, text) for forms in row["must"]):
+            yield f"{name} holds none of the accepted forms"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from random import Random
@@ -21,8 +21,11 @@ STORIES = ("project", "meeting", "purchase", "trip", "own_trip", "staff", "event
 LISTED = ("occasion", "item", "event")
 
 _WORDS_OF_VALUES = frozenset(
-    ("am", "pm", "percent", "code", "room", "hall", "house", "club", "hotel", "inn", "dollars", "wrote", "re", "fwd")
-    + ("front", "office", "news", "example", "the", *map(str.lower, MONTHS), *map(str.lower, WEEKDAYS))
+    word.lower()
+    for word in (
+        *("am", "pm", "percent", "code", "room", "hall", "house", "club", "hotel", "inn", "dollars", "wrote"),
+        *("re", "fwd", "the", "front", "office", "news", "example", *MONTHS, *WEEKDAYS),
+    )
 )
 _PIECE = re.compile(r"\{(\w+)\}|\[([^\]]*)\]")
 
@@ -105,7 +108,7 @@ class Story:
         return template.slots.issuperset(self.key)
 
     def states(self, template: Template) -> frozenset[str]:
-        return template.slots & self.attributes.keys()
+        return template.slots.intersection(self.attributes)
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ def _story(name: str, raw: Mapping[str, Any], patterns: Mapping[str, str]) -> St
     attributes = {
         attribute: Attribute(
             attribute,
-            VALUE_KINDS[settings["type"]],
+            replace(VALUE_KINDS[settings["type"]], pattern=known[attribute]),
             settings["stated"],
             settings["moves"],
             tuple(settings["hints"]),
