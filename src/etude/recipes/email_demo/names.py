@@ -38,8 +38,13 @@ ENDING: Mapping[NameKind, tuple[str, ...]] = {
 # A city's ending begins with a consonant, which only these carry well.
 CITY_MIDDLE = ("l", "r", "n", "m", "s")
 
-# What the syllables spell by chance, but mails and questions say.
-EVERYDAY = frozenset({"Begin", "Broken", "Hello", "Return", "Seven", "Taken"})
+# What the syllables spell by chance, but is a word or a brand already.
+TAKEN = frozenset(
+    (
+        "Begin", "Broken", "Fedex", "Fedora", "Felix", "Hello", "Kotex", "Latex", "Lurex", "Pandora",
+        "Relax", "Remax", "Return", "Rolex", "Seven", "Taken", "Telex",
+    )
+)  # fmt: skip
 
 # Of ten combinations, which go to whom. Pretraining needs the most variety.
 _SHARE: Mapping[int, Split] = dict(enumerate(("pretrain",) * 4 + ("train",) * 2 + ("validation",) * 2 + ("test",) * 2))
@@ -47,7 +52,7 @@ _SHARE: Mapping[int, Split] = dict(enumerate(("pretrain",) * 4 + ("train",) * 2 
 
 @lru_cache(maxsize=1)
 def _all_names() -> Mapping[tuple[NameKind, Split], tuple[str, ...]]:
-    taken = set(EVERYDAY)
+    taken = set(TAKEN)
     names: dict[tuple[NameKind, Split], list[str]] = {(kind, split): [] for kind in NAME_KINDS for split in SPLITS}
     for kind in NAME_KINDS:
         parts = (FIRST, CITY_MIDDLE if kind == "city" else MIDDLE, ENDING[kind])
