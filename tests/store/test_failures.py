@@ -189,6 +189,15 @@ def test_damaged_pages_are_an_error_and_not_an_answer(
         list(again.iter_rollouts(run))
 
 
+def test_a_file_that_was_deleted_under_a_run_is_missed_and_not_made_anew(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    for path in store.workspace.iterdir():
+        path.unlink()
+    with pytest.raises(StorageError, match=f"could not read the steps of run {run} in .* cannot be opened"):
+        store.steps(run)
+    assert list(store.workspace.iterdir()) == []
+
+
 def test_a_closed_store_says_so(store: Store, new_run: NewRun) -> None:
     run = new_run()
     store.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from etude.environment.calls import Fault
@@ -161,6 +162,18 @@ def test_what_is_no_reward_is_refused(
         store.add_rollouts(source, 1, "train", [make_rollout(**fields)], [scenario])
     with pytest.raises(StorageError, match=message):
         store.add_regrades(new_run("regrade", parent=source), [make_rollout(trace_id="trace_0000", **fields)])
+
+
+def test_numpy_numbers_are_saved_as_their_values(
+    store: Store, new_run: NewRun, make_rollout: MakeRollout, scenario: Scenario
+) -> None:
+    source = new_run()
+    store.add_rollouts(source, 1, "train", [make_rollout(reward=np.float32(0.1), turns=np.int64(3))], [scenario])
+    (row,) = store.rollouts(source)
+    assert (row.reward, row.turns) == (float(np.float32(0.1)), 3)
+    regrade = new_run("regrade", parent=source)
+    store.add_regrades(regrade, [make_rollout(trace_id=row.trace_id, reward=np.float32(0.2))])
+    assert store.regrades(regrade)[0].reward == float(np.float32(0.2))
 
 
 def test_a_reward_of_none_is_never_a_number(

@@ -43,7 +43,7 @@ class Database:
     @contextmanager
     def read(self, doing: str) -> Iterator[sqlite3.Connection]:
         """A connection for a few quick queries, closed afterwards. Raises StorageError."""
-        with self._explained(doing), closing(self._connect(self._uri())) as connection:
+        with self._explained(doing), closing(self._connect(self._reading_mode())) as connection:
             connection.execute("PRAGMA query_only = 1")
             yield connection
 
@@ -80,7 +80,7 @@ class Database:
         except OSError as error:
             raise StorageError(f"could not make the workspace {self.path.parent}: {error.strerror or error}") from error
         with self._explained("open the store"):
-            connection = self._connect(self._uri())
+            connection = self._connect("mode=rwc")
             try:
                 self._prepare(connection)
             except BaseException:
@@ -113,19 +113,22 @@ class Database:
                 "open it once for writing, which brings it up to date"
             )
 
-    def _uri(self) -> str:
-        uri = self.path.absolute().as_uri()
+    def _reading_mode(self) -> str:
         if not self._read_only:
-            return uri
+            return "mode=rw"  # not "ro": in WAL mode readers write too, to the index that they share
         # On a read-only medium the WAL's index cannot be made. Nobody else can write there either, so a file without
         # a WAL may be read as it stands.
         wal = self.path.with_name(self.path.name + "-wal")
         frozen = not wal.exists() and not _can_write(self.path.parent)
-        return uri + ("?immutable=1" if frozen else "?mode=ro")
+        return "immutable=1" if frozen else "mode=ro"
 
-    def _connect(self, uri: str) -> sqlite3.Connection:
+    def _connect(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            uri, uri=True, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
+            f"{self.path.absolute().as_uri()}?{mode}",
+            uri=True,
+            timeout=self._timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
         )
         connection.row_factory = sqlite3.Row
         return connection

@@ -99,7 +99,8 @@ def why_not_json(value: Any, where: str = "") -> str | None:
 
 
 def dump_json(value: Mapping[str, Any], what: str) -> str:
-    """JSON text for a readable column. Raises StorageError, naming `what` and the place in it."""
+    """JSON text for a readable column, NaN as Python's json writes and reads it. Raises StorageError, naming `what` and
+    the place in it."""
     problem = why_not_json(dict(value))
     if problem is not None:
         raise StorageError(f"{what} cannot be saved: {problem}")
@@ -110,11 +111,16 @@ def dump_numbers(numbers: Mapping[str, float | None], what: str) -> str:
     """Strict JSON that other programs can read: NaN and the infinities, which JSON lacks, become text."""
     plain: dict[str, float | str | None] = {}
     for name, value in numbers.items():
-        number = value.item() if isinstance(value, np.generic) else value
+        number = plain_number(value)
         if number is not None and not isinstance(number, int | float):
             raise StorageError(f"{what} cannot be saved: {name} is a {type(value).__name__}, not a number")
         plain[name] = number if number is None or math.isfinite(number) else str(float(number))
     return _dumps(plain, ensure_ascii=True)
+
+
+def plain_number(value: Any) -> Any:
+    """A numpy scalar as the Python number of the same value; everything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def load_numbers(text: str) -> dict[str, Any]:
@@ -131,7 +137,7 @@ def _dumps(value: Any, ensure_ascii: bool = False) -> str:
 
 def _number(value: Any) -> Any:
     if isinstance(value, np.generic):
-        return value.item()
+        return plain_number(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 

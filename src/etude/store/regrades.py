@@ -12,7 +12,7 @@ from etude.environment.calls import Fault
 from etude.errors import StorageError
 from etude.rollout.outcome import Outcome
 from etude.rollout.rollout import Rollout
-from etude.store.encoding import dump_json, dump_numbers, load_numbers
+from etude.store.encoding import dump_json, dump_numbers, load_numbers, plain_number
 from etude.store.part import StorePart, require_run
 from etude.store.records import Regrade
 from etude.store.rollouts import SUMMARY_COLUMNS, as_summary, check_reward
@@ -57,7 +57,7 @@ def _as_row(rollout: Rollout) -> dict[str, Any]:
     return {
         "trace_id": rollout.trace_id,
         "outcome": rollout.outcome,
-        "reward": rollout.reward,
+        "reward": plain_number(rollout.reward),
         "scores": dump_numbers(rollout.scores, what),
         "metrics": dump_numbers(rollout.metrics, what),
         "fault": None if rollout.fault is None else dump_json(asdict(rollout.fault), what),

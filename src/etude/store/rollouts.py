@@ -12,7 +12,7 @@ from etude.environment.scenario import Scenario
 from etude.errors import ConfigError, StorageError
 from etude.rollout.outcome import Outcome, Stop
 from etude.rollout.rollout import Rollout
-from etude.store.encoding import decode_rollout, dump_json, dump_numbers, encode_rollout, load_numbers
+from etude.store.encoding import decode_rollout, dump_json, dump_numbers, encode_rollout, load_numbers, plain_number
 from etude.store.part import StorePart, require_run
 from etude.store.records import RolloutFilter, RolloutSummary, SavedRollout
 
@@ -179,7 +179,7 @@ def _as_row(rollout: Rollout) -> dict[str, Any]:
     check_reward(rollout)
     what = f"rollout {rollout.trace_id}"
     return {
-        **{name: getattr(rollout, name) for name in _SAME},
+        **{name: plain_number(getattr(rollout, name)) for name in _SAME},
         "scores": dump_numbers(rollout.scores, f"the scores of {what}"),
         "metrics": dump_numbers(rollout.metrics, f"the metrics of {what}"),
         "fault_where": rollout.fault.where if rollout.fault else None,
