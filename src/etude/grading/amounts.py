@@ -39,18 +39,14 @@ _FRACTIONS = {
 }
 _FRACTION = re.compile(r"\b(?:half|one-half|(?:a|one)[\s-](?:third|quarter))\b", _I)
 
-_SMALL = {
-    name: value
-    for value, name in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()
-    )
-}
-_TENS = {
-    name: 10 * value for value, name in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
-}
-_NAMED_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9}
-_NAME = "|".join(sorted((*_SMALL, *_TENS, *_NAMED_SCALES), key=len, reverse=True))
+_UNITS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_NUMBER_WORDS = {name: value for value, name in enumerate(_UNITS)} | {name: 10 * n for n, name in enumerate(_TENS, 2)}
+_NAMED_SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_NAME = "|".join(sorted((*_NUMBER_WORDS, *_NAMED_SCALES, "hundred"), key=len, reverse=True))
 _NAMED = re.compile(rf"\b(?:{_NAME})(?:(?:-|\s+(?:and\s+)?)(?:{_NAME}))*\b", _I)
 
 _TOKEN = re.compile(r"(?<![\w$.])(?=[\w./:#-]*[0-9])[A-Za-z0-9]+(?:[-./:#_(]+[A-Za-z0-9]+)*", re.ASCII)
@@ -131,16 +127,16 @@ def _value(digits: str, scale: str | None) -> Decimal:
 
 
 def _named_value(names: list[str]) -> Decimal:
-    """ "two hundred thousand" is 200,000; "seventeen" is 17. Words that do not add up give some number, never an error."""
+    """ "two hundred thousand" is 200,000. Words that do not add up ("one two") give some number, never an error."""
     total, group = 0, 0
     for name in names:
         if name == "hundred":
             group = max(group, 1) * 100
         elif name in _NAMED_SCALES:
-            total += int(max(group, 1) * 10 ** _NAMED_SCALES[name])
+            total += max(group, 1) * _NAMED_SCALES[name]
             group = 0
         else:
-            group += _SMALL.get(name, _TENS.get(name, 0))
+            group += _NUMBER_WORDS[name]
     return Decimal(total + group)
 
 

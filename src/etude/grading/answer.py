@@ -9,17 +9,18 @@ question), and where it is much longer than an answer and its question are.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from etude.grading.attribution import without_attribution
+from etude.grading.dates import Date
 from etude.grading.hedges import find_hedges, says_i_dont_know
 from etude.grading.names import count_items, find_rival, unknown_words
-from etude.grading.reference import Reference, Requirement, reference_of
+from etude.grading.reference import Reference, reference_of
 from etude.grading.text import normalise, words
 from etude.grading.values import (
-    Date,
     Values,
     find_values,
     knows_amount,
@@ -35,30 +36,13 @@ _MAX_CHARACTERS = 2000
 _MAX_UNKNOWN_WORDS = 10
 _MAX_OTHER_VALUES = 2  # values of kinds that were not asked for
 _MAX_LISTED_ITEMS = 2  # unknown items listed beside a value
-# hedging words that an answer may take over from its question: "How likely ...?"
-_SOFT_HEDGES = frozenset(
-    "instead|rather than|without|except|excluding|likely|otherwise|among|unless|assuming".split("|")
-)
+_MIN_REPEATED_WORDS = 3
 _BOTH = re.compile(r"\b(?:the|both|all|these|those) (?:two|three|four|five)\b", re.IGNORECASE)
-
-_NAME = r"(?:(?:[A-Z][\w.'&-]*|[\w.+-]+@[\w.-]+|<[^>\s]*>)\s?){1,4}"
-_DOCUMENT = r"(?:e-?mails?|mails?|messages?|notes?|memos?|letters?|threads?|replies|reply)"
-# Where an answer is from is no part of it: ", according to the mail from Jim Steffes on May 3, 2001".
-_ATTRIBUTION = re.compile(
-    r"(?:^|(?<=[,.;(])|\s)\s*"
-    rf"(?:(?i:according to)|(?i:based on|as per|per|from|in|as (?:stated|mentioned|noted|given|written|said|described) (?:in|by))"
-    rf"(?=\s+(?i:the|an?|his|her|your|this|that)?\s*(?:[\w-]+\s+)?(?i:{_DOCUMENT})\b))\s+"
-    rf"(?:(?i:the|an?|his|her|your|this|that)\s+)?"
-    rf"(?:(?:[\w-]+\s+)?(?i:{_DOCUMENT})\b(?:\s+(?:(?:that\s+)?(?:was\s+)?(?:sent\s+)?(?:from|by|of))\s+{_NAME})?|{_NAME})"
-    rf"(?:\s*to\s+{_NAME})?"
-    r"(?:\s*,?\s*(?:(?:dated|of|on|sent|from)\s+){1,2}"
-    r"[A-Za-z0-9/.-]+(?:\s[0-9]{1,2}(?:st|nd|rd|th)?)?(?:,?\s(?:19|20)[0-9]{2})?(?![\w/]))?"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCheck:
-    """correct: whether the answer is right. reason: why, for a person ("rival date: 2001-03-05")."""
+    """correct: whether the answer is right. reason: why, for a person ("rival among dates: 2001-03-05")."""
 
     correct: bool
     reason: str
@@ -74,22 +58,22 @@ def check_answer(row: Mapping[str, Any], answer: str) -> AnswerCheck:
         if says_i_dont_know(answer):
             return AnswerCheck(True, "there is no answer, and it says so")
         return AnswerCheck(False, "there is no answer, but it gives one")
-    reference = reference_of(row)
+    problem = _problem(reference_of(row), answer)
+    return AnswerCheck(False, problem) if problem else AnswerCheck(True, "states the answer and no other")
+
+
+def _problem(reference: Reference, answer: str) -> str | None:
+    """The first reason to refuse `answer`, cheapest checks first."""
     if len(answer) > _MAX_CHARACTERS:
-        return AnswerCheck(False, f"too long: {len(answer)} characters, at most {_MAX_CHARACTERS}")
+        return f"too long: {len(answer)} characters, at most {_MAX_CHARACTERS}"
     text = normalise(answer)
     if not text:
-        return AnswerCheck(False, "empty")
-    text = _BOTH.sub(_blank, _ATTRIBUTION.sub(_blank, text, count=1))
-    values = find_values(text)
-    problem = (
-        _too_long(text, reference)
-        or _hedge(text, reference)
-        or _rival_value(values, reference)
-        or _missing(text, values, reference)
-        or _rival_name(text, reference)
-    )
-    return AnswerCheck(False, problem) if problem else AnswerCheck(True, "states the answer and no other")
+        return "empty"
+    text = without_attribution(text)
+    if problem := _too_long(text, reference) or _hedge(text, reference):
+        return problem
+    values = find_values(_BOTH.sub(" ", text))
+    return _rival_value(values, reference) or _missing(text, values, reference) or _rival_name(text, reference)
 
 
 def _too_long(text: str, reference: Reference) -> str | None:
@@ -103,15 +87,16 @@ def _too_long(text: str, reference: Reference) -> str | None:
 
 
 def _hedge(text: str, reference: Reference) -> str | None:
-    """The first hedge outside a right answer quoted word for word. Where none is quoted, a hedging word that right
-    answers have themselves ("April 2 or 3") is no hedge."""
+    """The first hedge of the answer's own: not one in a right answer that it quotes, nor one that stands between the
+    same two words in the question. Where no right answer is quoted, a hedging word that right answers have themselves
+    ("April 2 or 3") is no hedge."""
     lowered = text.lower()
     quoted = next((right for right in reference.texts if _stands_in(right, lowered)), None)
     rest = lowered.replace(quoted, " ; ") if quoted else lowered
-    excused = (reference.soft_hedges & _SOFT_HEDGES) | (frozenset() if quoted else reference.hedges)
-    for effect, cue in find_hedges(rest):
-        if cue not in excused:
-            return f"{effect}: {cue!r}"
+    for hedge in find_hedges(rest):
+        repeated = len(hedge.context.split()) >= _MIN_REPEATED_WORDS and _stands_in(hedge.context, reference.question)
+        if not repeated and (quoted or hedge.cue not in reference.hedges):
+            return f"{hedge.effect}: {hedge.cue!r}"
     return None
 
 
@@ -119,54 +104,50 @@ def _stands_in(right: str, text: str) -> bool:
     place = text.find(right)
     if not right or place < 0:
         return False
-    around = text[place - 1 : place] + " " + text[place + len(right) : place + len(right) + 1]
+    around = text[max(place - 1, 0) : place] + text[place + len(right) : place + len(right) + 1]
     return not any(character.isalnum() for character in around)
 
 
 def _rival_value(values: Values, reference: Reference) -> str | None:
+    unknown = list(_unknown_values(values, reference))
+    rival = next((f"rival among {kind}: {shown}" for kind, shown in unknown if kind in reference.kinds), None)
+    if rival is None and len(unknown) > _MAX_OTHER_VALUES:
+        return f"{len(unknown)} values that were not asked for, as {unknown[0][1]}"
+    return rival
+
+
+def _unknown_values(values: Values, reference: Reference) -> Iterator[tuple[str, str]]:
+    """(kind, as shown to a person) of every value that neither the right answers nor the question have."""
     known, kinds = reference.known, reference.kinds
-    years = {date.year for date in known.dates}
-    others = 0
-    unknown: list[tuple[str, str]] = [
-        ("dates", _show(date)) for date in values.dates if not _is_known_date(known, date)
-    ]
-    days_known = {*known.weekdays, *weekdays_of(known.dates)}
-    weekdays = [day for day in values.weekdays if day not in days_known]
-    if weekdays and (days_known or len(weekdays) > 1):
-        unknown.append(("dates", f"weekday {weekdays[0]}"))
-    unknown += [
-        ("times", f"{min(time) // 60}:{min(time) % 60:02}") for time in values.times if not knows_time(known, time)
-    ]
+    years = {date.year for date in known.dates if date.year}
+    for date in values.dates:
+        only_year = date.month is None and date.day is None
+        if not knows_date(known, date) and (years or not only_year):
+            yield "dates", "-".join("?" if part is None else f"{part:02}" for part in (date.year, date.month, date.day))
+    known_weekdays = {*known.weekdays, *weekdays_of(known.dates)}
+    weekdays = [day for day in values.weekdays if day not in known_weekdays]
+    if weekdays and (known_weekdays or len(weekdays) > 1):
+        yield "dates", f"weekday {weekdays[0]}"
+    for time in values.times:
+        if not knows_time(known, time):
+            yield "times", f"{min(time) // 60}:{min(time) % 60:02}"
     for code in values.codes:
         if not _is_known_code(known, code):
-            unknown.append(("amounts" if code.isdigit() and "amounts" in kinds else "codes", code))
+            yield "amounts" if code.isdigit() and "amounts" in kinds else "codes", code
     for amount in values.amounts:
         number = min(amount)
         if knows_amount(known, amount) or number in years:
             continue
-        day = Date(day=int(number)) if number == number.to_integral_value() and 1 <= number <= 31 else None
-        if day and "dates" in kinds and not knows_date(known, day):
-            unknown.append(("dates", f"day {day.day}"))
-        elif not (day and "dates" in kinds):
-            unknown.append(("amounts", f"{number:f}"))
-    for kind, shown in unknown:
-        if kind in kinds:
-            return f"rival among {kind}: {shown}"
-        others += 1
-    return f"{others} values that were not asked for, as {unknown[0][1]}" if others > _MAX_OTHER_VALUES else None
-
-
-def _is_known_date(known: Values, date: Date) -> bool:
-    if date.month is None and date.day is None and not any(other.year for other in known.dates):
-        return True  # nobody has said which year it is
-    return knows_date(known, date)
+        may_be_day = "dates" in kinds and number == number.to_integral_value() and 1 <= number <= 31
+        if not may_be_day:
+            yield "amounts", f"{number:f}"
+        elif not knows_date(known, Date(day=int(number))):
+            yield "dates", f"day {number:f}"
 
 
 def _is_known_code(known: Values, code: str) -> bool:
-    if knows_code(known, code):
-        return True
     numbers = re.findall(r"[0-9]+", code)
-    return len(numbers) == 1 and knows_amount(known, frozenset({Decimal(numbers[0])}))
+    return knows_code(known, code) or (len(numbers) == 1 and knows_amount(known, frozenset({Decimal(numbers[0])})))
 
 
 def _missing(text: str, values: Values, reference: Reference) -> str | None:
@@ -178,35 +159,21 @@ def _missing(text: str, values: Values, reference: Reference) -> str | None:
 
 
 def _same_value(required: Values, stated: Values) -> bool:
-    whole_dates = [date for date in required.dates if date.month and date.day]
+    whole_dates = Values(dates=tuple(date for date in required.dates if date.month and date.day))
     return (
-        any(
-            date in stated.dates or knows_date(Values(dates=(date,)), other)
-            for date in whole_dates
-            for other in stated.dates
-            if other.month and other.day
-        )
-        or any(knows_time(Values(times=required.times), time) for time in stated.times if required.times)
-        or any(knows_amount(Values(amounts=required.amounts), amount) for amount in stated.amounts)
+        any(date.month and date.day and knows_date(whole_dates, date) for date in stated.dates)
+        or any(knows_time(required, time) for time in stated.times)
+        or any(required.amounts and knows_amount(required, amount) for amount in stated.amounts)
         or any(code in required.codes for code in stated.codes)
     )
 
 
 def _rival_name(text: str, reference: Reference) -> str | None:
     lowered = text.lower()
-    claims = [match.span() for need in reference.requirements if (match := need.pattern.search(lowered)) and need.names]
-    if not claims and reference.in_words:
-        claims = [match.span() for need in reference.requirements if (match := need.pattern.search(lowered))]
+    found = [(need, match.span()) for need in reference.requirements if (match := need.pattern.search(lowered))]
+    claims = [span for need, span in found if need.names] or [span for _, span in found if reference.in_words]
     if claims:
         rival = find_rival(text, min(claims), reference.known_words)
         return f"rival name: {rival!r}" if rival else None
     items = count_items(text, reference.known_words)
     return f"a list: {items} items besides the answer" if items > _MAX_LISTED_ITEMS else None
-
-
-def _show(date: Date) -> str:
-    return "-".join("?" if part is None else f"{part:02}" for part in (date.year, date.month, date.day))
-
-
-def _blank(match: re.Match[str]) -> str:
-    return " " * (match.end() - match.start())

@@ -15,26 +15,36 @@ _MONTH = (
 )
 _DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:\s?(?:st|nd|rd|th)\b|(?![0-9a-z]))(?![.:][0-9])"
 _BETWEEN = r"\s*(?:-|/|to|through|thru|until|till|,?\s*and|,?\s*or|&|,)\s*(?:the\s+)?"
-_DAYS = rf"(?P<days>{_DAY}(?:{_BETWEEN}{_DAY})*)"
+_DAYS = rf"(?P<days>{_DAY}(?:{_BETWEEN}{_DAY}){{0,8}})"  # bounded: an endless list would take quadratic time
 _YEAR = r"(?:(?P<year>(?:19|20)[0-9]{2})(?![0-9])|'(?P<year2>[0-9]{2})(?![0-9]))"
 _I = re.IGNORECASE | re.ASCII
 
-_FORMS = (
-    # 2001-03-04
-    re.compile(r"(?<![0-9-])(?P<year>(?:19|20)[0-9]{2})[-/](?P<m>1[0-2]|0?[1-9])[-/](?P<d>3[01]|[12][0-9]|0?[1-9])(?!\d)", _I),
-    # 3/4/01, 3/4/2001, 3-4-01, 3/4
-    re.compile(r"(?<![0-9/.-])(?P<m>1[0-2]|0?[1-9])([/-])(?P<d>3[01]|[12][0-9]|0?[1-9])\2(?P<y>(?:19|20)?[0-9]{2})(?![0-9/-])", _I),
-    re.compile(r"(?<![0-9/.])(?P<m>1[0-2]|0?[1-9])/(?P<year>(?:19|20)[0-9]{2})(?![0-9/])", _I),
-    re.compile(r"(?<![0-9/.$])(?P<m>1[0-2]|0?[1-9])/(?P<d>3[01]|[12][0-9]|0?[1-9])(?![0-9/%a-z]|[.,][0-9])", _I),
-    # 27-Nov-01
-    re.compile(rf"(?<![0-9-])(?P<d>3[01]|[12][0-9]|0?[1-9])-{_MONTH}-(?P<y>(?:19|20)?[0-9]{{2}})(?![0-9-])", _I),
-    # March 4, March 4-6 2001, March the 4th, '01
-    re.compile(rf"\b{_MONTH}[\s,-]*(?:the\s+)?{_DAYS}(?:\s*[,/]?\s*(?:of\s+)?{_YEAR}|/(?P<y>[0-9]{{2}})(?![0-9]))?", _I),
-    # 4 March 2001, 4th of March, 27-Nov-01
-    re.compile(rf"(?<![0-9.,:$])(?:the\s+)?{_DAYS}[\s-]*(?:of\s+)?{_MONTH}(?:[\s,-]*(?:of\s+)?{_YEAR}|[\s-](?P<y>[0-9]{{2}})(?![0-9:]))?", _I),
-    # March 2001
-    re.compile(rf"\b{_MONTH}\s*,?\s*(?:of\s+)?{_YEAR}", _I),
-)  # fmt: skip
+_M = r"(?P<m>1[0-2]|0?[1-9])"
+_D = r"(?P<d>3[01]|[12][0-9]|0?[1-9])"
+_LONG = r"(?:19|20)[0-9]{2}"
+
+_FORMS = tuple(
+    re.compile(form, _I)
+    for form in (
+        # 2001-03-04
+        rf"(?<![0-9-])(?P<year>{_LONG})[-/]{_M}[-/]{_D}(?![0-9])",
+        # 3/4/01, 3/4/2001, 3-4-01
+        rf"(?<![0-9/.-]){_M}(?P<mark>[/-]){_D}(?P=mark)(?P<y>(?:19|20)?[0-9]{{2}})(?![0-9/-])",
+        # 3/2001
+        rf"(?<![0-9/.]){_M}/(?P<year>{_LONG})(?![0-9/])",
+        # 3/4
+        rf"(?<![0-9/.$]){_M}/{_D}(?![0-9/%a-z]|[.,][0-9])",
+        # 27-Nov-01
+        rf"(?<![0-9-]){_D}-{_MONTH}-(?P<y>(?:19|20)?[0-9]{{2}})(?![0-9-])",
+        # March 4, March 4-6 2001, March the 4th, May 26/94
+        rf"\b{_MONTH}[\s,-]*(?:the\s+)?{_DAYS}(?:\s*[,/]?\s*(?:of\s+)?{_YEAR}|/(?P<y>[0-9]{{2}})(?![0-9]))?",
+        # 4 March 2001, 4th of March, 27-28 Nov 01
+        rf"(?<![0-9.,:$])(?:the\s+)?{_DAYS}[\s-]*(?:of\s+)?{_MONTH}"
+        rf"(?:[\s,-]*(?:of\s+)?{_YEAR}|[\s-](?P<y>[0-9]{{2}})(?![0-9:]))?",
+        # March 2001, Feb '02
+        rf"\b{_MONTH}\s*,?\s*(?:of\s+)?{_YEAR}",
+    )
+)
 _ORDINAL = re.compile(r"(?<![0-9.,])(?P<d>3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)\b", _I)
 # "may" and "march" are words too: a month that stands alone is written with a capital.
 _LONE_MONTH = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from etude.grading.text import Word, words
 from etude.grading.vocabulary import CITIES, COMMON, DETERMINERS, NICKNAMES, PLACES, ROLES, STRUCTURE
@@ -25,7 +26,7 @@ _MAX_WORDS_ADDED_TO_NAME = 2
 @dataclass(frozen=True, slots=True)
 class KnownWords:
     """reference: keys of the words of the answers that count as right; capitalised: those written with a capital there.
-    question: keys of the question's words. person: whether the answer is a person (or a list of them). place: likewise."""
+    question: keys of the question's words. person, place: whether the answer is one (or a list of them)."""
 
     reference: frozenset[str]
     capitalised: frozenset[str]
@@ -120,7 +121,7 @@ def _rival_suffix(suffix: Sequence[Word], known: KnownWords, lower: bool) -> str
     for word in suffix:
         if word.key in STRUCTURE:
             return None
-        if _may_name(word, known, lower) and word.key not in ROLES:
+        if _may_name(word, known, lower) and word.key not in ROLES and len(word.key) > 1:
             added += 1
             if lower or added > _MAX_WORDS_ADDED_TO_NAME or (known.person and len(known.capitalised) > 1):
                 return word.text
@@ -130,7 +131,7 @@ def _rival_suffix(suffix: Sequence[Word], known: KnownWords, lower: bool) -> str
 def _rival_item(segment: _Segment, known: KnownWords, lower: bool) -> str | None:
     """Whether a part of the text is one more item, rather than a clause about the claim or more of the same."""
     content = [word for word in segment.words if word.key not in DETERMINERS]
-    for copula, word in zip(content, content[1:], strict=False):
+    for copula, word in pairwise(content):
         if copula.key in _COPULA and _may_name(word, known, lower):
             return word.text
     clause = next((place for place, word in enumerate(content) if word.key in STRUCTURE), len(content))

@@ -55,7 +55,7 @@ class Reference:
     in_words: bool  # whether the question asks for a person, a place, a text, even where values tell the answer
     kinds: frozenset[str]  # fields of Values in which a value that is not known is a rival
     hedges: frozenset[str]  # hedging words that the right answers have themselves
-    soft_hedges: frozenset[str]  # those that the question has
+    question: str  # normalised, lower case
     max_words: int
 
 
@@ -70,8 +70,8 @@ def reference_of(row: Mapping[str, Any]) -> Reference:
         )
     except (KeyError, TypeError) as error:
         raise DataError(
-            f"question {row.get('id', '(without id)')!r} cannot be checked: {error!r}. It needs `answer` (text), `must` "
-            "(lists of strings), and may have `aliases` (list of strings), `question` and `answer_type`."
+            f"question {row.get('id', '(without id)')!r} cannot be checked: {error!r}. It needs `answer` (text) and "
+            "`must` (lists of strings), and may have `aliases` (list of strings), `question` and `answer_type`."
         ) from error
 
 
@@ -102,8 +102,8 @@ def _reference(
         ),
         in_words=answer_type not in _KINDS,
         kinds=kinds | (_NUMBERED if kinds & _NUMBERED and answer_type == "place" else frozenset()),
-        hedges=frozenset(cue for answer in answers for _, cue in find_hedges(answer)),
-        soft_hedges=frozenset(cue for _, cue in find_hedges(question)),
+        hedges=frozenset(hedge.cue for answer in answers for hedge in find_hedges(answer.lower())),
+        question=question.lower(),
         max_words=max(len(words(answer)) for answer in answers) + len(words(question)) + 20,
     )
 
