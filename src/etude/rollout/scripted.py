@@ -39,7 +39,7 @@ class Policy(Protocol):
 def cut_by_characters(text: str, max_tokens: int) -> tuple[str, int, bool]:
     """A `Cut` without a tokenizer: four characters are a token."""
     most = max_tokens * _CHARACTERS_PER_TOKEN
-    shown = text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+    shown = text if len(text) <= most else (text[: max(most - len(_CUT), 0)] + _CUT)[:most]
     return shown, -(-len(shown) // _CHARACTERS_PER_TOKEN), len(text) > most
 
 

@@ -125,7 +125,7 @@ class GuidedSearcher(_Searcher):
         wanted = _still_wanted(scenario, history)
         if not wanted:
             right = {*scenario["message_ids"], *scenario["also_ids"]}
-            return history.answer(scenario["answer"], [each for each in history.read if each in right])
+            return history.answer(scenario["answer"] or I_DONT_KNOW, [each for each in history.read if each in right])
         found = {message_id for ids in history.searches.values() for message_id in ids}
         if to_read := [message_id for message_id in wanted if message_id in found]:
             return history.turn(READ, {"message_id": to_read[0]})
