@@ -140,7 +140,7 @@ def parameter_count(model: nn.Module) -> tuple[int, int]:
 
 
 def _load_base(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     if source.kind == "tiny":
         return _tiny(dtype)
@@ -148,7 +148,7 @@ def _load_base(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:
         return _load_gguf(source.path, dtype)
     place = source.name if source.path is None else str(source.path)
     local = source.path is not None
-    model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, local_files_only=local)
+    model = _load_whole(place, dtype=dtype, local_files_only=local)
     return model, AutoTokenizer.from_pretrained(place, local_files_only=local)
 
 
@@ -161,14 +161,24 @@ def _tiny(dtype: torch.dtype) -> tuple[Any, Any]:
 
 def _load_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """GGUF keeps weights quantised unless told otherwise, and those cannot train."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoTokenizer, GgufConfig
 
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
+    model = _load_whole(
+        str(file.parent), gguf_file=file.name, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
     )
     model.config._name_or_path = str(file)
     _tie_twin_matrices(model)
     return model, AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+
+
+def _load_whole(place: str, **options: Any) -> Any:
+    """transformers fills weights that a file lacks with random numbers; that is refused here."""
+    from transformers import AutoModelForCausalLM
+
+    model, found = AutoModelForCausalLM.from_pretrained(place, output_loading_info=True, **options)
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(f"its files lack {len(missing)} weights, such as {missing[0]}")
+    return model
 
 
 def _tie_twin_matrices(model: Any) -> None:
@@ -211,7 +221,9 @@ def _lasting_name(source: ModelSource) -> str:
 @contextmanager
 def _told(source: ModelSource) -> Iterator[None]:
     """Turns what loaders raise for a file that is broken, foreign or too large into one error that names it."""
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError) as error:
         raise ModelError(f"model {source.name!r} cannot be loaded: {error}") from error

@@ -20,7 +20,7 @@ from etude.engine.local.turn import Turn
 from etude.engine.protocol import Sample, SampleRequest
 from etude.model.attention import output_head, run_backbone
 
-PREFILL_TOKENS = 256  # prompt tokens a step: turns that decode wait this long at most for others' prompts
+PREFILL_TOKENS = 256  # prompt tokens a step at most, so that turns that decode do not wait long for others' prompts
 
 
 class EngineCore:
@@ -30,17 +30,30 @@ class EngineCore:
     A step is a function of the turns and slots alone: the same submissions between the same steps give the same bits.
     """
 
-    def __init__(self, model: nn.Module, *, max_slots: int, max_context: int, version_of: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        max_slots: int,
+        max_context: int,
+        version_of: Callable[[], int],
+        prefill_tokens: int = PREFILL_TOKENS,
+    ) -> None:
         """max_slots: turns that run at once, and rollouts whose cache is kept. max_context: tokens of a prompt and its
-        sample together. version_of: the policy version of the weights now."""
-        if max_slots < 1 or max_context < 2:
-            raise ValueError(f"max_slots is {max_slots} (at least 1), max_context is {max_context} (at least 2)")
+        sample together. version_of: the policy version of the weights now. prefill_tokens: prompt tokens a step at
+        most. Raises ValueError for sizes that leave no room for a turn."""
+        if max_slots < 1 or max_context < 2 or prefill_tokens < 1:
+            raise ValueError(
+                f"max_slots is {max_slots} (at least 1), max_context {max_context} (at least 2), prefill_tokens "
+                f"{prefill_tokens} (at least 1)"
+            )
         self.stats = EngineStats()
         self._model = model
         self._head = output_head(model)
         self._weight = next(self._head.parameters())
         self._max_context = max_context
         self._max_slots = max_slots
+        self._prefill_tokens = prefill_tokens
         self._version_of = version_of
         self.reset()
 
@@ -167,7 +180,7 @@ class EngineCore:
 
     def _next_chunks(self) -> tuple[list[Turn], list[Chunk]]:
         """Prompt tokens to run in this step, within the budget, the earliest turns first."""
-        budget = PREFILL_TOKENS
+        budget = self._prefill_tokens
         turns, chunks = [], []
         for turn in self._turns:
             past = int(self._table.computed[turn.slot])
