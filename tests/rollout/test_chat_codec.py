@@ -41,9 +41,14 @@ def test_markup_around_text_is_the_only_control(before: str, after: str) -> None
 
 @given(st.text(alphabet="ab <|\n123", max_size=30))
 def test_where_text_names_no_control_the_tokens_are_the_tokenizer_s_own(text: str) -> None:
-    whole = f"<|im_start|>user\n{text}<|im_end|>\n<tool_call>"
-    pieces = [Markup("<|im_start|>user\n"), text, Markup("<|im_end|>\n"), Markup("<tool_call>")]
+    whole = f"<|im_start|>user\n{text}\n\n</result><|im_end|>\n<tool_call>"
+    pieces = [Markup("<|im_start|>user\n"), text, Markup("\n\n</result>"), Markup("<|im_end|>\n<tool_call>")]
     assert CODEC.encode(pieces) == TOKENIZER.encode(whole, add_special_tokens=False)
+
+
+def test_neighbouring_pieces_are_encoded_as_one_text() -> None:
+    assert CODEC.encode(["sea", Markup("rch"), ""]) == CODEC.encode([Markup("sea"), "rch"]) == CODEC.encode(["search"])
+    assert CODEC.count("search") == 1
 
 
 def test_markup_that_is_mixed_into_text_is_text() -> None:

@@ -47,6 +47,7 @@ DROPS_THINKING = HERMES.replace(
     "<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and messages.index(last) > loop.index0 %}"
     "{{ m.content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n",
 )
+NEVER_THINKS = HERMES.replace(TURN, TURN.replace("m.content", "m.content.split('</think>')[-1].lstrip('\n')"))
 TRIMS = HERMES.replace("m.content }}", "m.content | trim }}")
 TOOLS_LAST = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last and tools %}" + TOOLS + "{% endif %}"
@@ -133,6 +134,7 @@ RESULT, ASK = Message("tool", "4 May"), Message("user", "And?")
         (TRIMS, [" search\n", "answer "], [RESULT, ASK], 0),
         (DROPS_THINKING, [THOUGHT, "search"], [RESULT, RESULT], 0),  # a tool's result is no new question
         (DROPS_THINKING, [THOUGHT, "search", THOUGHT], [ASK, RESULT, RESULT], 1),
+        (NEVER_THINKS, [THOUGHT, "search"], [RESULT, RESULT], 1),
         (TOOLS_LAST, ["search", "answer"], [RESULT, ASK], 2),
     ],
 )
