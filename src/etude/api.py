@@ -17,7 +17,7 @@ from etude.training.run import RunResult
 def train(
     environment: Environment,
     *,
-    model: str = "tiny-random",
+    model: str | Mapping[str, Any] = "tiny-random",
     steps: int = 100,
     observer: Observer = silent,
     resume: str | None = None,
@@ -25,7 +25,7 @@ def train(
 ) -> RunResult:
     """Train `model` on its own attempts at the environment's train scenarios.
 
-    steps: optimizer steps. settings: any other field of the configuration, sections as dicts, for instance
+    model: its name, or its whole section (`{"name": ..., "lora": {"rank": 8}}`). steps: optimizer steps. settings: any other field of the configuration, sections as dicts, for instance
     `sampling={"groups_per_step": 8}, learning={"lr": 1e-4}, workspace="runs", seed=1` (`etude train --fields` lists
     them). resume: goes on with an earlier run of this environment. Raises ConfigError for settings that cannot work."""
     config = _config(environment, model, {**settings, "training": {**settings.get("training", {}), "steps": steps}})
@@ -35,7 +35,7 @@ def train(
 def sft(
     environment: Environment,
     *,
-    model: str,
+    model: str | Mapping[str, Any],
     traces: str,
     observer: Observer = silent,
     resume: str | None = None,
@@ -49,7 +49,7 @@ def sft(
 def evaluate(
     environment: Environment,
     *,
-    model: str,
+    model: str | Mapping[str, Any],
     split: str = "validation",
     observer: Observer = silent,
     **settings: Any,
@@ -59,6 +59,6 @@ def evaluate(
     return _evaluate(config, environment=environment, observer=observer)
 
 
-def _config(environment: Environment, model: str, settings: Mapping[str, Any]) -> RunConfig:
-    section = {**settings.get("model", {}), "name": model}
+def _config(environment: Environment, model: str | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
+    section = {"name": model} if isinstance(model, str) else model
     return parse_config({**settings, "model": section, "environment": {"entry": f"<{environment.name}>"}})

@@ -91,6 +91,7 @@ def _figures(metrics: Mapping[str, float]) -> str:
         ("tokens/completion", "tokens", ".0f"),
         ("learner/gap_mean", "engine gap", ".1e"),
         ("time/step_s", "s", ".1f"),
+        ("memory/peak_gib", "GiB", ".2f"),
     ):
         if key in metrics:
             parts.append(f"{label} {metrics[key]:{form}}")

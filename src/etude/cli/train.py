@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,8 +12,12 @@ from rich.table import Table
 
 from etude.errors import ConfigError
 
+if TYPE_CHECKING:
+    from etude.store.records import RunKind
+
 ConfigPath = Annotated[
-    Path | None, typer.Argument(help="YAML configuration, or a recipe's name (email_search); leave it out to set every field as KEY=VALUE.")
+    Path | None,
+    typer.Argument(help="A YAML file, or a recipe's name (email_search). Leave it out to set all fields as KEY=VALUE."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -85,7 +89,7 @@ def sft_command(
 
 
 def _command(
-    kind: str,
+    kind: RunKind,
     path: Path | None,
     overrides: list[str] | None,
     dry_run: bool,

@@ -10,7 +10,6 @@ import numpy as np
 
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
-from etude.errors import ConfigError
 from etude.evaluation.evaluate import play_scenarios
 from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k, wilson_interval
 from etude.rollout.group import Group, Ticket
@@ -37,9 +36,9 @@ class EvalResult:
 
 def evaluate(config: RunConfig, *, environment: Environment | None = None, observer: Observer = silent) -> EvalResult:
     """Raises ConfigError, DataError, ModelError before anything is played."""
-    prepared = Prepared.of(config, environment)
+    prepared = Prepared.of(config, "eval", environment)
     scenarios = pick(prepared.environment, config.eval.split, config.eval.scenarios)
-    with managed_run(prepared, "eval") as run_id:
+    with managed_run(prepared) as run_id:
         recorder = Recorder(prepared.store, run_id, observer)
         recorder.tell(RunStarted(run_id, "eval", 0))
         groups: list[Group] = []
@@ -91,11 +90,7 @@ async def _play_policy(
     scenarios: Sequence[Scenario],
     groups: list[Group],
 ) -> None:
-    policies = environment.policies
-    if config.eval.policy not in policies:
-        known = ", ".join(["model", *policies])
-        raise ConfigError(f"environment {environment.name} has no policy {config.eval.policy!r}; there are: {known}")
-    policy = policies[config.eval.policy]
+    policy = environment.policies[config.eval.policy]
     for number, scenario in enumerate(scenarios):
         rollout = await play(environment, scenario, policy)
         groups.append(Group(Ticket(number, scenario), [rollout]))

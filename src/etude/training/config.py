@@ -27,14 +27,8 @@ class EnvironmentConfig(_Section):
         description="What to play: a recipe's name (email_search), 'package.module:function' or 'file.py:function'; "
         "the function returns an Environment."
     )
-    args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of that function.")
-    max_turns: int | None = Field(None, ge=1, description="Overrides the environment's limit of turns.")
-    max_tokens_per_turn: int | None = Field(None, ge=1, description="Overrides its limit of sampled tokens a turn.")
-    max_tokens: int | None = Field(None, ge=2, description="Overrides its limit of tokens of a whole rollout.")
-    max_tool_calls: int | None = Field(None, ge=0, description="A hard budget of tool calls (the final one is free).")
-    max_seconds: float | None = Field(None, gt=0, description="Overrides its limit of seconds of a rollout.")
-    on_bad_call: Literal["continue", "end"] | None = Field(
-        None, description="'continue' answers a bad call with an error text, 'end' ends the attempt."
+    args: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of that function: data, limits, reward ..."
     )
 
 
@@ -154,7 +148,8 @@ class RunConfig(_Section):
 
 
 def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a YAML file, or a recipe's by its name (or start from nothing), and apply `key.path=value` overrides; values are YAML.
+    """Read a YAML file, or a recipe's by its name (or start from nothing), and apply `key.path=value` overrides, whose
+    values are YAML.
 
     Raises ConfigError naming each field that is wrong, with what it may be."""
     data: dict[str, Any] = {}

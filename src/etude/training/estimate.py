@@ -9,6 +9,7 @@ import numpy as np
 
 from etude.model.shape import MemoryEstimate, estimate_memory
 from etude.model.source import ModelSource
+from etude.store.records import RunKind
 from etude.training.config import RunConfig
 from etude.training.learner_config import learner_config
 from etude.training.run import Prepared
@@ -20,11 +21,11 @@ COMPUTE_SHARE = 0.3  # of a large matrix product's speed that training reaches
 GIB = 2**30
 
 
-def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
+def dry_run(config: RunConfig, kind: RunKind) -> list[tuple[str, str]]:
     """Lines for a person. kind: "train", "sft" or "eval". Raises what would stop the run before it starts."""
-    prepared = Prepared.of(config)
+    prepared = Prepared.of(config, kind)
     source = find_model(config, prepared.store)
-    rollouts, learned, updates = _work(prepared, kind)
+    rollouts, learned, updates = _work(prepared)
     limits = prepared.environment.limits
     typical = TYPICAL_SHARE * limits.max_tokens
     flops = matmul_flops()
@@ -47,9 +48,9 @@ def dry_run(config: RunConfig, kind: str) -> list[tuple[str, str]]:
     return lines
 
 
-def _work(prepared: Prepared, kind: str) -> tuple[int, int, int]:
+def _work(prepared: Prepared) -> tuple[int, int, int]:
     """(rollouts sampled, sequences trained, optimizer steps)."""
-    config, environment = prepared.config, prepared.environment
+    config, environment, kind = prepared.config, prepared.environment, prepared.kind
     if kind == "eval":
         scenarios = pick(environment, config.eval.split, config.eval.scenarios)
         return len(scenarios) * config.eval.attempts, 0, 0

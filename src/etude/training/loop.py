@@ -19,7 +19,7 @@ from etude.training.batch import training_rows
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import Runtime, pick
+from etude.training.runtime import Runtime, peak_memory_gib, pick
 from etude.training.state import read_state, write_state
 from etude.training.summary import group_figures, summarize
 
@@ -97,6 +97,7 @@ class Trainer:
             "time/sampling_s": sampled - started,
             "time/learning_s": ended - sampled,
             "time/step_s": ended - started,
+            "memory/peak_gib": peak_memory_gib(),
         }
         for group in groups:
             self.recorder.group(self.learner.version, "train", group)

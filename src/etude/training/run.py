@@ -20,7 +20,7 @@ from etude.training.config import RunConfig, parse_config
 from etude.training.events import Observer, RunStarted, silent
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, override_limits, run_folder
+from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, run_folder
 from etude.training.stop import run_until_stopped
 from etude.training.traces import find_traces
 
@@ -45,13 +45,21 @@ class Prepared:
     environment: Environment
     store: Store
 
+    kind: RunKind
+    model: str  # what plays, for people: the model's name, or the scripted policy's
+
     @classmethod
-    def of(cls, config: RunConfig, environment: Environment | None = None) -> Prepared:
+    def of(cls, config: RunConfig, kind: RunKind, environment: Environment | None = None) -> Prepared:
         """Raises ConfigError, DataError or ModelError before any model loads."""
-        made = build_environment(config) if environment is None else override_limits(environment, config)
+        made = build_environment(config) if environment is None else environment
         store = Store.open(Path(config.workspace))
+        if kind == "eval" and config.eval.policy != "model":
+            if config.eval.policy not in made.policies:
+                known = ", ".join(["model", *made.policies])
+                raise ConfigError(f"environment {made.name} has no policy {config.eval.policy!r}; there are: {known}")
+            return cls(config, made, store, kind, f"policy {config.eval.policy}")
         find_model(config, store)
-        return cls(config, made, store)
+        return cls(config, made, store, kind, config.model.name)
 
 
 def train(
@@ -64,7 +72,7 @@ def train(
     prepared, run = _prepare(config, environment, resume, "train")
     for split in ("train", "validation") if prepared.config.training.eval_every else ("train",):
         prepared.environment.scenarios_of(split)
-    return _learn(prepared, "train", observer, run)
+    return _learn(prepared, observer, run)
 
 
 def sft(
@@ -72,7 +80,7 @@ def sft(
 ) -> RunResult:
     """Supervised warm start on the traces that sft.traces names. Arguments and errors as of `train`."""
     prepared, run = _prepare(config, environment, resume, "sft")
-    return _learn(prepared, "sft", observer, run)
+    return _learn(prepared, observer, run)
 
 
 def _prepare(
@@ -82,15 +90,15 @@ def _prepare(
     if resume is not None:
         run = Store.open(Path(config.workspace)).find_run(resume)
         config = _saved_config(run, kind)
-    prepared = Prepared.of(config, environment)
+    prepared = Prepared.of(config, kind, environment)
     learner_config(prepared.config, prepared.environment.limits.max_tokens)
     return prepared, run
 
 
-def _learn(prepared: Prepared, kind: RunKind, observer: Observer, run: Run | None) -> RunResult:
-    config, store = prepared.config, prepared.store
+def _learn(prepared: Prepared, observer: Observer, run: Run | None) -> RunResult:
+    config, store, kind = prepared.config, prepared.store, prepared.kind
     traces = find_traces(config, prepared.environment, store) if kind == "sft" else []
-    with managed_run(prepared, kind, run) as run_id:
+    with managed_run(prepared, run) as run_id:
         recorder = Recorder(store, run_id, observer, keep_payloads=config.training.keep_rollouts != "none")
         checkpoints = Checkpoints(run_folder(store, run_id) / "checkpoints", keep_best=config.training.keep_best)
         latest = checkpoints.latest() if run is not None else None
@@ -164,15 +172,15 @@ def _mark_cancelled(store: Store, run_id: str) -> None:
 
 
 @contextmanager
-def managed_run(prepared: Prepared, kind: RunKind, run: Run | None = None) -> Iterator[str]:
+def managed_run(prepared: Prepared, run: Run | None = None) -> Iterator[str]:
     """Creates the run (or goes on with it) and records how it ended: succeeded, cancelled or failed."""
     config, store = prepared.config, prepared.store
     if run is None:
         run_id = store.create_run(
-            kind,
+            prepared.kind,
             name=config.name,
             environment=prepared.environment.name,
-            model=config.model.name,
+            model=prepared.model,
             config=config.model_dump(mode="json"),
         )
         folder = run_folder(store, run_id)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from etude.environment.environment import Environment, load_environment
 from etude.environment.scenario import Scenario
@@ -24,23 +26,11 @@ from etude.store.store import Store
 from etude.training.config import ModelConfig, RunConfig
 
 T = TypeVar("T")
-LIMIT_FIELDS = ("max_turns", "max_tokens_per_turn", "max_tokens", "max_tool_calls", "max_seconds")
 
 
 def build_environment(config: RunConfig) -> Environment:
-    """Load the environment and apply the configuration's limits. Raises ConfigError or DataError."""
-    return override_limits(load_environment(config.environment.entry, config.environment.args), config)
-
-
-def override_limits(environment: Environment, config: RunConfig) -> Environment:
-    section = config.environment
-    given = {name: value for name in LIMIT_FIELDS if (value := getattr(section, name)) is not None}
-    changes: dict[str, Any] = {}
-    if given:
-        changes["limits"] = replace(environment.limits, **given)
-    if section.on_bad_call is not None:
-        changes["on_bad_call"] = section.on_bad_call
-    return replace(environment, **changes) if changes else environment
+    """Raises ConfigError or DataError."""
+    return load_environment(config.environment.entry, config.environment.args)
 
 
 def find_model(config: RunConfig, store: Store) -> ModelSource:
@@ -115,3 +105,9 @@ def pick(environment: Environment, split: str, count: int | None) -> list[Scenar
     """The first `count` scenarios of a split (all where None): always the same ones, so that runs compare."""
     scenarios = list(environment.scenarios_of(split))
     return scenarios if count is None else scenarios[:count]
+
+
+def peak_memory_gib() -> float:
+    """The most memory that this process has held, in GiB (ru_maxrss counts KiB on Linux, bytes on macOS)."""
+    unit = 1 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30

@@ -20,7 +20,7 @@ from etude.rollout.trajectory import Row
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import Runtime, pick
+from etude.training.runtime import Runtime, peak_memory_gib, pick
 from etude.training.state import read_state, write_state
 
 
@@ -60,6 +60,7 @@ class WarmStart:
                 **{f"learner/{name}": value for name, value in stats.metrics().items()},
                 "tokens/trained": float(sum(row.action_mask.sum() for row in rows)),
                 "time/step_s": time.perf_counter() - started,
+                "memory/peak_gib": peak_memory_gib(),
             }
             self.recorder.step(self.learner.version, self.steps, metrics)
             version = self.learner.version
