@@ -143,8 +143,8 @@ def _repeats(kind: Kind | None, value: str, asked: set[str]) -> bool:
 
 
 def _nearness(position: int, places: Sequence[_Place], ends: Sequence[int]) -> float:
-    """Sum over keywords of weight · exp(-distance / reach), each at its nearest place. ends: of sentences, sorted; every
-    one between adds to the distance."""
+    """Sum over keywords of weight · exp(-distance / reach), each at its nearest place. ends: of sentences, sorted; each
+    that lies between adds to the distance."""
     sentence = bisect(ends, position)
     best: dict[Keyword, float] = {}
     for place in places:

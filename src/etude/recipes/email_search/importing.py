@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from etude.errors import ConfigError, StorageError
@@ -18,6 +19,8 @@ from etude.recipes.email_search.mail import Mail, Read, Skipped
 from etude.recipes.email_search.sources import detect_form, read_mails
 
 OnProgress = Callable[[int, float], None]
+
+_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ def _build(connection: sqlite3.Connection, files: Sequence[Path], keep: _Keep, o
     connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
     connection.execute("BEGIN")
     for number, file in enumerate(files):
-        for mail in _kept(read_mails(file), keep, lambda share, done=number: (done + share) / len(files), on_progress):
-            _insert(connection, mail)
+        mails = _kept(read_mails(file), keep, lambda share, done=number: (done + share) / len(files), on_progress)
+        while batch := list(islice(mails, _BATCH)):
+            _insert(connection, batch, first_id=keep.mails - len(batch) + 1)
         connection.execute("INSERT INTO sources VALUES (?, ?)", (str(file), _sha256(file)))
     connection.execute("COMMIT")
     connection.executescript(FINISH)
@@ -95,7 +99,7 @@ def _kept(
     reads: Iterator[Read], keep: _Keep, overall: Callable[[float], float], on_progress: OnProgress
 ) -> Iterator[Mail]:
     for number, read in enumerate(reads):
-        if number % 1000 == 0:
+        if number % _BATCH == 0:
             on_progress(keep.mails, overall(read.share))
         if isinstance(read.mail, Skipped):
             keep.dropped[read.mail.reason] += 1
@@ -137,14 +141,26 @@ class _Keep:
         return ""
 
 
-def _insert(connection: sqlite3.Connection, mail: Mail) -> None:
-    cursor = connection.execute(
-        "INSERT INTO emails (message_id, subject, from_address, date, body, file_name) VALUES (?, ?, ?, ?, ?, ?)",
-        (mail.message_id, mail.subject, mail.sender, mail.date, mail.body, mail.file_name),
+def _insert(connection: sqlite3.Connection, mails: Sequence[Mail], first_id: int) -> None:
+    """first_id: emails.id of the first of them; recipients hold the same id, or they would always be empty."""
+    numbered = list(enumerate(mails, start=first_id))
+    connection.executemany(
+        "INSERT INTO emails (id, message_id, subject, from_address, date, body, file_name)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (email_id, mail.message_id, mail.subject, mail.sender, mail.date, mail.body, mail.file_name)
+            for email_id, mail in numbered
+        ),
     )
-    # lastrowid is emails.id: recipients looked up by any other id would always be empty.
-    rows = [(cursor.lastrowid, address, kind) for kind, addresses in mail.recipients.items() for address in addresses]
-    connection.executemany("INSERT INTO recipients VALUES (?, ?, ?)", rows)
+    connection.executemany(
+        "INSERT INTO recipients (email_id, recipient_address, recipient_type) VALUES (?, ?, ?)",
+        (
+            (email_id, address, kind)
+            for email_id, mail in numbered
+            for kind, addresses in mail.recipients.items()
+            for address in addresses
+        ),
+    )
 
 
 def _check_replaceable(database: Path, files: Sequence[Path], force: bool) -> None:
