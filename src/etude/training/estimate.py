@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import numpy as np
-
 from etude.model.shape import MemoryEstimate, estimate_memory
 from etude.model.source import ModelSource
 from etude.store.records import RunKind
@@ -83,15 +81,17 @@ def _memory(config: RunConfig, kind: str, max_tokens: int, source: ModelSource) 
     return replace(estimate, gradients=0, optimizer=0) if kind == "eval" else estimate
 
 
-def matmul_flops(size: int = 768, repeats: int = 5) -> float:
+def matmul_flops(size: int = 1024, repeats: int = 5) -> float:
     """Floating-point operations a second of a float32 matrix product on this machine, now."""
-    left = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
+    import torch
+
+    left = torch.randn(size, size)
     best = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
         left @ left
         best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
+    return float(2 * size**3 / best)
 
 
 def _duration(seconds: float) -> str:
