@@ -25,9 +25,10 @@ def train(
 ) -> RunResult:
     """Train `model` on its own attempts at the environment's train scenarios.
 
-    model: its name, or its whole section (`{"name": ..., "lora": {"rank": 8}}`). steps: optimizer steps. settings: any other field of the configuration, sections as dicts, for instance
-    `sampling={"groups_per_step": 8}, learning={"lr": 1e-4}, workspace="runs", seed=1` (`etude train --fields` lists
-    them). resume: goes on with an earlier run of this environment. Raises ConfigError for settings that cannot work."""
+    model: its name, or the whole section (`{"name": ..., "lora": {"rank": 8}}`). steps: optimizer steps. settings: any
+    other field of the configuration, sections as dicts, for instance `sampling={"groups_per_step": 8},
+    learning={"lr": 1e-4}, workspace="runs", seed=1` (`etude train --fields` lists them). resume: goes on with an
+    earlier run of this environment. Raises ConfigError for settings that cannot work."""
     config = _config(environment, model, {**settings, "training": {**settings.get("training", {}), "steps": steps}})
     return _run.train(config, environment=environment, observer=observer, resume=resume)
 
