@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import lzma
 import mailbox
+import resource
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -74,9 +76,37 @@ def test_a_second_import_needs_force(tmp_path: Path, small_rows: list[dict[str, 
 def test_force_does_not_replace_what_is_no_mail_database(tmp_path: Path, small_rows: list[dict[str, Any]]) -> None:
     file, precious = write(tmp_path / "mail.jsonl", small_rows), tmp_path / "thesis.txt"
     precious.write_text("ten years of work, and it is long enough to be a database header" * 4)
-    with pytest.raises(ConfigError, match=r"thesis\.txt cannot be read as a mail database"):
+    with pytest.raises(ConfigError, match=r"thesis\.txt is no mail database"):
         import_mail([file], precious, force=True)
     assert precious.read_text().startswith("ten years")
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE work (years)")
+    with pytest.raises(ConfigError, match=r"other\.db is no mail database, but another SQLite file"):
+        import_mail([file], other, force=True)
+
+
+def test_force_replaces_a_database_of_another_version(tmp_path: Path, small: MailDatabase) -> None:
+    with closing(sqlite3.connect(small.path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigError, match="--force"):
+        import_mail([tmp_path / "mail.jsonl"], small.path)
+    import_mail([tmp_path / "mail.jsonl"], small.path, force=True)
+    assert MailDatabase(small.path).stats().mails == 6
+
+
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path, small_rows: list[dict[str, Any]]) -> None:
+    file = write(tmp_path / "mail.jsonl", small_rows)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (20_000, hard)
+    )  # no file may grow beyond: the nearest thing to a full disk
+    try:
+        with pytest.raises(StorageError, match=r"mail\.db was not built: .*What was there before is unchanged"):
+            import_mail([file], tmp_path / "mail.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["mail.jsonl"]
 
 
 @pytest.mark.parametrize(

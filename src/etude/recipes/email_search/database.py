@@ -15,6 +15,7 @@ from pathlib import Path
 from etude.errors import ConfigError, StorageError
 from etude.recipes.email_search.mail import Mail
 
+APPLICATION_ID = 0x6D61696C  # "mail": tells a database of ours from any other SQLite file
 SCHEMA_VERSION = 1
 
 # The full-text index keeps no copy of the text (content='emails'). It is filled by one 'rebuild' after the last mail
@@ -38,6 +39,7 @@ CREATE TABLE sources (path TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE VIRTUAL TABLE emails_fts USING fts5 (
     subject, body, content = 'emails', content_rowid = 'id', tokenize = 'porter unicode61'
 );
+PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
@@ -134,13 +136,7 @@ class MailDatabase:
             raise ConfigError(
                 f"no mail database {self.path}: build it with `etude mail import FILE.jsonl.xz --db {self.path}`"
             )
-        try:
-            with self._connect() as connection:
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-        except sqlite3.OperationalError as error:
-            raise StorageError(f"{self.path} cannot be opened: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{self.path} cannot be read as a mail database ({error}): name another file") from error
+        version = schema_version(self.path, busy_timeout_s)
         if version != SCHEMA_VERSION:
             raise ConfigError(
                 f"{self.path} is not a mail database of version {SCHEMA_VERSION} (found {version}): "
@@ -223,9 +219,27 @@ class MailDatabase:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        uri = f"{self.path.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=self.busy_timeout_s)) as connection:
+        with closing(_open(self.path, self.busy_timeout_s)) as connection:
             yield connection
+
+
+def schema_version(path: Path, busy_timeout_s: float = 5.0) -> int:
+    """The schema version of a mail database. Raises ConfigError for any other file, StorageError if it cannot be opened."""
+    try:
+        with closing(_open(path, busy_timeout_s)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError as error:
+        raise StorageError(f"{path} cannot be opened: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise ConfigError(f"{path} is no mail database ({error}): name another file") from error
+    if application != APPLICATION_ID:
+        raise ConfigError(f"{path} is no mail database, but another SQLite file: name another file")
+    return int(version)
+
+
+def _open(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=busy_timeout_s)
 
 
 def _address(address: str | None) -> str | None:

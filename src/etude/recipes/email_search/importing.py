@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from etude.errors import ConfigError, StorageError
-from etude.recipes.email_search.database import FINISH, SCHEMA, MailDatabase
+from etude.recipes.email_search.database import FINISH, SCHEMA, MailDatabase, schema_version
 from etude.recipes.email_search.mail import Mail, Read, Skipped
 from etude.recipes.email_search.sources import detect_form, read_mails
 
@@ -164,9 +164,10 @@ def _insert(connection: sqlite3.Connection, mails: Sequence[Mail], first_id: int
 
 
 def _check_replaceable(database: Path, files: Sequence[Path], force: bool) -> None:
-    held = MailDatabase(database).stats(inboxes=0)  # also refuses to replace a file that is no mail database
+    schema_version(database)  # not even --force replaces a file that is no mail database
     if force:
         return
+    held = MailDatabase(database).stats(inboxes=0)
     same = {digest for _, digest in held.sources} & {_sha256(file) for file in files}
     what = "the same mail" if same else ", ".join(path for path, _ in held.sources)
     raise ConfigError(
