@@ -65,6 +65,11 @@ class EngineCore:
     def version(self) -> int:
         return self._version_of()
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the KV cache now."""
+        return self._cache.nbytes
+
     def reset(self) -> None:
         """Forget all turns and give the cache back."""
         self._cache = SlotCache()
