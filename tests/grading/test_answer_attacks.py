@@ -1,7 +1,7 @@
 """The answer check against every question on the real mail: right answers pass, five kinds of cheating do not.
 
 The attacks find dates, names and amounts with their own plain patterns, so that a value which the check cannot see is
-still in the attack. Exceptions are listed, with reasons, in answer_exceptions.md beside this file.
+still in the attack. The few attacks that pass are listed in answer_exceptions.md beside this file, with reasons.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,12 +156,86 @@ def attacks_on(questions: list[Question], bodies: Mapping[str, str]) -> Iterator
 
 
 WRAPPERS = (
-    "The answer is {}.",
-    "It was {}, according to the mail from Jim Steffes.",
-    "According to the email from Jeff Dasovich on May 3, 2001, it is {}.",
-    "**{}**",
-    "Answer: {}",
-    "I found it: {}.",
-    "Based on the message, the answer is {}.",
-    "I think it's {}.",
+    "The answer is {answer}.",
+    "It was {answer}, according to the mail from Jim Steffes.",
+    "According to the email from Jeff Dasovich on May 3, 2001, it is {answer}.",
+    "**{answer}**",
+    "Answer: {answer}",
+    "I searched the mails, and found that it is {answer}.",
+    "Based on the message, the answer is {answer}.",
+    "I think it's {answer}.",
+    "{answer} (source: the message from Louise Kitchen)",
+    'The answer to "{question}" is {answer}.',
 )
+SAMPLE = 12  # the fast test attacks every twelfth question; `make acceptance` attacks all
+
+
+@pytest.fixture(scope="module")
+def questions(enron_dir: Path) -> list[Question]:
+    return [question for split in SPLITS for question in load_questions(enron_dir, split)]
+
+
+@pytest.fixture(scope="module")
+def bodies(enron_dir: Path, questions: list[Question]) -> dict[str, str]:
+    return load_bodies(enron_dir, questions)
+
+
+def test_every_answer_and_alias_is_right(questions: list[Question]) -> None:
+    refused = [
+        (question["id"], form, check.reason)
+        for question in questions
+        for form in (question["answer"], *question["aliases"])
+        if not (check := check_answer(question, form)).correct
+    ]
+    assert len(questions) == 1434
+    assert refused == []
+
+
+def assert_wrapped_answers_pass(questions: list[Question]) -> None:
+    for wrapper in WRAPPERS:
+        answers = [wrapper.format(answer=q["answer"], question=q["question"].rstrip("?")) for q in questions]
+        passed = sum(check_answer(q, answer).correct for q, answer in zip(questions, answers, strict=True))
+        assert passed >= 0.98 * len(questions), (wrapper, passed, len(questions))
+
+
+def passing(cases: Iterable[Case]) -> tuple[dict[str, float], set[tuple[str, str]]]:
+    """Share of attacks refused, by kind; and (kind, question id) of those that pass."""
+    tried: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    exceptions: set[tuple[str, str]] = set()
+    for case in cases:
+        tried[case.attack] += 1
+        if check_answer(case.question, case.answer).correct:
+            passed[case.attack] += 1
+            exceptions.add((case.attack, case.question["id"]))
+    return {attack: 1 - passed[attack] / count for attack, count in tried.items()}, exceptions
+
+
+def unlisted(exceptions: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Without those in answer_exceptions.md, and without "A, B", which is held to a rate alone."""
+    table = Path(__file__).with_name("answer_exceptions.md").read_text()
+    listed = set(re.findall(r"^\| ([^|]+?) \| ([a-z]+-[0-9]+) \|", table, re.MULTILINE))
+    return {(attack, question) for attack, question in exceptions - listed if attack != "A, B"}
+
+
+def test_wrapped_answers_pass_on_a_sample(questions: list[Question]) -> None:
+    assert_wrapped_answers_pass(questions[::SAMPLE])
+
+
+def test_attacks_fail_on_a_sample(questions: list[Question], bodies: Mapping[str, str]) -> None:
+    rates, exceptions = passing(attacks_on(questions[::SAMPLE], bodies))
+    assert unlisted(exceptions) == set()
+    assert rates["A, B"] >= 0.95, rates
+
+
+@pytest.mark.acceptance
+def test_wrapped_answers_pass(questions: list[Question]) -> None:
+    assert_wrapped_answers_pass(questions)
+
+
+@pytest.mark.acceptance
+def test_at_least_98_percent_of_each_attack_fail(questions: list[Question], bodies: Mapping[str, str]) -> None:
+    rates, exceptions = passing(attacks_on(questions, bodies))
+    assert unlisted(exceptions) == set()
+    assert all(rate >= (0.97 if attack == "A, B" else 0.98) for attack, rate in rates.items()), rates
+    assert {rates[attack] for attack in ("the whole mail", "A or B", "denied", "with I don't know")} == {1.0}, rates

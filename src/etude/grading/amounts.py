@@ -46,8 +46,8 @@ _UNITS = (
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _NUMBER_WORDS = {name: value for value, name in enumerate(_UNITS)} | {name: 10 * n for n, name in enumerate(_TENS, 2)}
 _NAMED_SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
-_NAME = "|".join(sorted((*_NUMBER_WORDS, *_NAMED_SCALES, "hundred"), key=len, reverse=True))
-_NAMED = re.compile(rf"\b(?:{_NAME})(?:(?:-|\s+(?:and\s+)?)(?:{_NAME}))*\b", _I)
+NUMBER_NAME = "(?:" + "|".join(sorted((*_NUMBER_WORDS, *_NAMED_SCALES, "hundred"), key=len, reverse=True)) + ")"
+_NAMED = re.compile(rf"\b{NUMBER_NAME}(?:(?:-|\s+(?:and\s+)?){NUMBER_NAME})*\b", _I)
 
 _TOKEN = re.compile(r"(?<![\w$.])(?=[\w./:#-]*[0-9])[A-Za-z0-9]+(?:[-./:#_(]+[A-Za-z0-9]+)*", re.ASCII)
 _PHONE = re.compile(

@@ -33,6 +33,7 @@ from etude.grading.values import (
 __all__ = ["AnswerCheck", "check_answer", "says_i_dont_know"]
 
 _MAX_CHARACTERS = 2000
+_MAX_WORD_CHARACTERS = 80
 _MAX_UNKNOWN_WORDS = 10
 _MAX_OTHER_VALUES = 2  # values of kinds that were not asked for
 _MAX_LISTED_ITEMS = 2  # unknown items listed beside a value
@@ -73,13 +74,15 @@ def _problem(reference: Reference, answer: str) -> str | None:
     if problem := _too_long(text, reference) or _hedge(text, reference):
         return problem
     values = find_values(_BOTH.sub(" ", text))
-    return _rival_value(values, reference) or _missing(text, values, reference) or _rival_name(text, reference)
+    return _rival_value(text, values, reference) or _missing(text, values, reference) or _rival_name(text, reference)
 
 
 def _too_long(text: str, reference: Reference) -> str | None:
-    count = len(words(text))
-    if count > reference.max_words:
-        return f"too long: {count} words, at most {reference.max_words}"
+    found = words(text)
+    if len(found) > reference.max_words:
+        return f"too long: {len(found)} words, at most {reference.max_words}"
+    if any(len(word.text) > _MAX_WORD_CHARACTERS for word in found):
+        return f"a word of more than {_MAX_WORD_CHARACTERS} characters"
     unknown = unknown_words(text, reference.known_words)
     if len(unknown) > _MAX_UNKNOWN_WORDS:
         return f"too much besides the answer: {len(unknown)} words, as {unknown[0]!r}; at most {_MAX_UNKNOWN_WORDS}"
@@ -108,12 +111,15 @@ def _stands_in(right: str, text: str) -> bool:
     return not any(character.isalnum() for character in around)
 
 
-def _rival_value(values: Values, reference: Reference) -> str | None:
+def _rival_value(text: str, values: Values, reference: Reference) -> str | None:
     unknown = list(_unknown_values(values, reference))
-    rival = next((f"rival among {kind}: {shown}" for kind, shown in unknown if kind in reference.kinds), None)
-    if rival is None and len(unknown) > _MAX_OTHER_VALUES:
+    bare = all(word.has_digit for word in words(text))  # no words that say what a value is: then all are rivals
+    for kind, shown in unknown:
+        if kind in reference.kinds or (bare and kind != "times"):
+            return f"rival among {kind}: {shown}"
+    if len(unknown) > _MAX_OTHER_VALUES:
         return f"{len(unknown)} values that were not asked for, as {unknown[0][1]}"
-    return rival
+    return None
 
 
 def _unknown_values(values: Values, reference: Reference) -> Iterator[tuple[str, str]]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
 )
+_MONTH = rf"(?P<month>{MONTH})\b\.?"
 _DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:\s?(?:st|nd|rd|th)\b|(?![0-9a-z]))(?![.:][0-9])"
 _BETWEEN = r"\s*(?:-|/|to|through|thru|until|till|,?\s*and|,?\s*or|&|,)\s*(?:the\s+)?"
 _DAYS = rf"(?P<days>{_DAY}(?:{_BETWEEN}{_DAY}){{0,8}})"  # bounded: an endless list would take quadratic time
@@ -36,11 +37,13 @@ _FORMS = tuple(
         rf"(?<![0-9/.$]){_M}/{_D}(?![0-9/%a-z]|[.,][0-9])",
         # 27-Nov-01
         rf"(?<![0-9-]){_D}-{_MONTH}-(?P<y>(?:19|20)?[0-9]{{2}})(?![0-9-])",
+        # 7 June 01, 27-28 Nov 01
+        rf"(?<![0-9.,:$]){_DAYS}\s{_MONTH}\s(?P<y>0[0-9]|9[0-9])(?![0-9:.-])",
         # March 4, March 4-6 2001, March the 4th, May 26/94
         rf"\b{_MONTH}[\s,-]*(?:the\s+)?{_DAYS}(?:\s*[,/]?\s*(?:of\s+)?{_YEAR}|/(?P<y>[0-9]{{2}})(?![0-9]))?",
-        # 4 March 2001, 4th of March, 27-28 Nov 01
+        # 4 March 2001, 4th of March, 4-6 March
         rf"(?<![0-9.,:$])(?:the\s+)?{_DAYS}[\s-]*(?:of\s+)?{_MONTH}"
-        rf"(?:[\s,-]*(?:of\s+)?{_YEAR}|[\s-](?P<y>[0-9]{{2}})(?![0-9:]))?",
+        rf"(?:[\s,-]*(?:of\s+)?{_YEAR})?",
         # March 2001, Feb '02
         rf"\b{_MONTH}\s*,?\s*(?:of\s+)?{_YEAR}",
     )

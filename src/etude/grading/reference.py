@@ -9,9 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from etude.errors import DataError
+from etude.grading.amounts import NUMBER_NAME
+from etude.grading.dates import MONTH
 from etude.grading.hedges import find_hedges
 from etude.grading.names import KnownWords
-from etude.grading.text import keys, normalise, occurs_pattern, words
+from etude.grading.text import Word, keys, normalise, occurs_pattern, words
 from etude.grading.values import Values, find_values, merge
 
 # kinds of values that rival each other, by the question's answer_type; names are checked where a list holds words
@@ -22,23 +24,28 @@ _KINDS = {
     "number": frozenset({"amounts"}),
     "code": frozenset({"codes", "amounts"}),
 }
+_ALL_KINDS = ("dates", "times", "codes", "amounts")
+_MORE_WORDS = 20  # that an answer may have beyond those of the longest right answer and of its question
 _NUMBERED = frozenset({"codes", "amounts"})  # rooms are called EB3824 and 3824
 _PERSONS = frozenset({"person", "list"})
-_VALUE_WORDS = re.compile(
-    r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec|january|february|march|april|august|september|october"
-    r"|november|december|of|the|a\.?m|p\.?m|noon|k|m|mm|mn|mil|b|bn|thousand|million|billion|percent|per|cents?|c|dollars?|usd"
-    r"|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
-    r"|eighteen|nineteen|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-[a-z]+)?|hundred|half|o'?clock)"
+_VALUE_WORD = re.compile(
+    rf"{MONTH}|{NUMBER_NAME}(?:-{NUMBER_NAME})?|of|the|a\.?m|p\.?m|noon|o'?clock|[kmbc]|mm|mn|mil|bn|per|percent|cents?"
+    r"|dollars?|usd|half"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One list of `must`: one of its strings has to occur, or one of the values that such a string is."""
+    """One list of `must`: one of its strings has to occur, or one of the values that such a string is.
+
+    values: of those strings that are a value and nothing else: of "1.5mm" and "march 4", not of "10 days".
+    stated: of all of them.
+    """
 
     strings: tuple[str, ...]
     pattern: re.Pattern[str]
     values: Values
+    stated: Values
 
     @property
     def names(self) -> bool:
@@ -64,15 +71,21 @@ def reference_of(row: Mapping[str, Any]) -> Reference:
     try:
         return _reference(
             str(row.get("question", "")),
-            (str(row["answer"]), *map(str, row.get("aliases", ()))),
-            tuple(tuple(map(str, strings)) for strings in row["must"]),
+            (str(row["answer"]), *_strings(row.get("aliases", ()))),
+            tuple(_strings(strings) for strings in row["must"]),
             str(row.get("answer_type", "text")),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"question {row.get('id', '(without id)')!r} cannot be checked: {error!r}. It needs `answer` (text) and "
             "`must` (lists of strings), and may have `aliases` (list of strings), `question` and `answer_type`."
         ) from error
+
+
+def _strings(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) and value.strip() for value in values):
+        raise ValueError(f"{values!r} is no list of strings")
+    return tuple(values)
 
 
 @lru_cache(maxsize=8192)
@@ -80,22 +93,19 @@ def _reference(
     question: str, answers: tuple[str, ...], must: tuple[tuple[str, ...], ...], answer_type: str
 ) -> Reference:
     if not must or not all(must):
-        raise DataError(f"the question {question!r} has an empty `must`: every answer would be right")
+        raise ValueError("`must` is empty, or one of its lists is: every answer would be right")
     answers = tuple(normalise(answer) for answer in answers)
     question = normalise(question)
-    requirements = tuple(Requirement(strings, occurs_pattern(strings), _whole_values(strings)) for strings in must)
+    requirements = tuple(_requirement(strings) for strings in must)
     own = merge(map(find_values, answers))
-    required = merge(find_values(normalise(text)) for strings in must for text in strings)
-    present = frozenset(kind for kind in ("dates", "times", "codes", "amounts") if getattr(own, kind))
-    kinds = present | _KINDS.get(answer_type, frozenset())
-    written = [word for answer in answers for word in words(answer)]
+    kinds = frozenset(kind for kind in _ALL_KINDS if getattr(own, kind)) | _KINDS.get(answer_type, frozenset())
     return Reference(
         requirements=requirements,
         texts=tuple(sorted((answer.lower() for answer in answers), key=len, reverse=True)),
-        known=own + required + find_values(question),
+        known=merge([own, *(need.stated for need in requirements), find_values(question)]),
         known_words=KnownWords(
             reference=frozenset().union(*map(keys, answers), *(keys(text) for strings in must for text in strings)),
-            capitalised=frozenset(word.key for word in written if word.capitalised),
+            capitalised=frozenset(word.key for answer in answers for word in words(answer) if word.capitalised),
             question=keys(question),
             person=answer_type in _PERSONS,
             place=answer_type == "place",
@@ -104,14 +114,15 @@ def _reference(
         kinds=kinds | (_NUMBERED if kinds & _NUMBERED and answer_type == "place" else frozenset()),
         hedges=frozenset(hedge.cue for answer in answers for hedge in find_hedges(answer.lower())),
         question=question.lower(),
-        max_words=max(len(words(answer)) for answer in answers) + len(words(question)) + 20,
+        max_words=max(len(words(answer)) for answer in answers) + len(words(question)) + _MORE_WORDS,
     )
 
 
-def _whole_values(strings: tuple[str, ...]) -> Values:
-    """Values of those strings that are a value and nothing else: of "1.5mm" and "march 4", not of "10 days"."""
-    return merge(
-        find_values(normalise(text))
-        for text in strings
-        if all(word.has_digit or _VALUE_WORDS.fullmatch(word.text.lower()) for word in words(text))
-    )
+def _requirement(strings: tuple[str, ...]) -> Requirement:
+    found = {text: find_values(normalise(text)) for text in strings}
+    whole = [values for text, values in found.items() if all(_tells_value(word) for word in words(text))]
+    return Requirement(strings, occurs_pattern(strings), merge(whole), merge(found.values()))
+
+
+def _tells_value(word: Word) -> bool:
+    return word.has_digit or bool(_VALUE_WORD.fullmatch(word.text.lower()))
