@@ -48,6 +48,11 @@ DROPS_THINKING = HERMES.replace(
     "{{ m.content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n",
 )
 NEVER_THINKS = HERMES.replace(TURN, TURN.replace("m.content", "m.content.split('</think>')[-1].lstrip('\n')"))
+FORGETS = HERMES.replace(
+    "<tool_response>\n' + m.content",
+    "<tool_response>\n' + ('(old)' if messages[loop.index0:] | selectattr('role', 'equalto', 'assistant') | list "
+    "else m.content)",
+)
 TRIMS = HERMES.replace("m.content }}", "m.content | trim }}")
 TOOLS_LAST = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last and tools %}" + TOOLS + "{% endif %}"
@@ -160,6 +165,7 @@ def test_a_prompt_after_a_fork_is_the_template_s_own_rendering() -> None:
         (PLAIN, True, False, "tools are not shown to the model: search"),
         (PLAIN, True, False, "calls are not asked for in the form that is parsed, <tool_call>"),
         (DROPS_THINKING, False, True, r"rewritten after thinking: '<think>.* became 'Reply\."),
+        (FORGETS, False, True, r"rewritten after a call: 'probe result one.* became '\(old\)"),
         (TRIMS, True, True, "space around a turn is trimmed"),
         (TOOLS_LAST, False, True, "rewritten after a plain turn"),
         (NO_SYSTEM, False, False, "no system role"),
