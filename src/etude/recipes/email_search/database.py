@@ -17,6 +17,7 @@ from etude.recipes.email_search.mail import Mail
 
 APPLICATION_ID = 0x6D61696C  # "mail": tells a database of ours from any other SQLite file
 SCHEMA_VERSION = 1
+SNIPPET_WORDS = 15
 
 # The full-text index keeps no copy of the text (content='emails'). It is filled by one 'rebuild' after the last mail
 # is in, and a finished database is only ever replaced as a whole, so there are no triggers that could leave stale rows.
@@ -73,7 +74,7 @@ WITH best AS (
     ORDER BY score, e.date DESC, e.id
     LIMIT :limit
 )
-SELECT best.message_id, snippet(emails_fts, -1, '', '', ' ... ', 15)
+SELECT best.message_id, snippet(emails_fts, -1, '', '', ' ... ', :snippet_words), best.date
 FROM best JOIN emails_fts ON emails_fts.rowid = best.id
 WHERE emails_fts MATCH :match
 ORDER BY best.score, best.date DESC, best.id
@@ -96,8 +97,11 @@ SELECT address, count(*) AS mails FROM (
 
 @dataclass(frozen=True, slots=True)
 class Hit:
+    """date: of the mail, as `Mail.date`."""
+
     message_id: str
     snippet: str
+    date: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +158,13 @@ class MailDatabase:
         sent_after: str | None = None,
         sent_before: str | None = None,
         limit: int = 10,
+        snippet_words: int = SNIPPET_WORDS,
     ) -> list[Hit]:
         """Mails of the inbox that hold all keywords (stemmed), best bm25 first, newest first among equals.
 
         Days are `YYYY-MM-DD` and compare with the first ten characters of a mail's date: sent_after and
         visible_until are inclusive, sent_before is exclusive; visible_until None is for a person who sees everything.
+        snippet_words: length of each hit's snippet, 1 to 64.
         """
         match = match_expression(keywords)
         if match is None:
@@ -172,10 +178,11 @@ class MailDatabase:
             "sent_after": sent_after,
             "sent_before": sent_before,
             "limit": limit,
+            "snippet_words": snippet_words,
         }
         with self._connect() as connection:
             rows = connection.execute(_SEARCH, values).fetchall()
-        return [Hit(message_id, " ".join(snippet.split())) for message_id, snippet in rows]
+        return [Hit(message_id, " ".join(snippet.split()), date) for message_id, snippet, date in rows]
 
     def read(self, message_id: str, *, inbox: str, visible_until: str | None) -> Mail | None:
         """The mail, or None if it is unknown, of another inbox, or dated after visible_until."""
@@ -224,7 +231,7 @@ class MailDatabase:
 
 
 def schema_version(path: Path, busy_timeout_s: float = 5.0) -> int:
-    """The schema version of a mail database. Raises ConfigError for any other file, StorageError if it cannot be opened."""
+    """The schema version of a mail database. Raises ConfigError for any other file, StorageError if that is locked."""
     try:
         with closing(_open(path, busy_timeout_s)) as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
