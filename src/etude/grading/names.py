@@ -72,12 +72,13 @@ def find_rival(text: str, claim: tuple[int, int], known: KnownWords) -> str | No
     rest, *after = _segments(text, end, len(text))
     if rival := _rival_suffix(rest.words, known, lower):
         return rival
-    roles = 0
+    described = False
     for segment in after:
-        if rival := _rival_item(segment, known, lower):
-            roles += _describes_role(segment, known)
-            if roles != 1 or not _describes_role(segment, known):
-                return rival
+        rival = _rival_item(segment, known, lower)
+        if rival and not described and _describes_role(segment, known):
+            described = True
+        elif rival:
+            return rival
     return None
 
 

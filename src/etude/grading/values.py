@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from etude.grading.amounts import Amount, find_amounts, find_codes
-from etude.grading.dates import Date, find_dates
+from etude.grading.amounts import NUMBER_NAME, Amount, find_amounts, find_codes
+from etude.grading.dates import MONTH, Date, find_dates
 from etude.grading.times import Time, find_times
+
+
+# Most texts are names and hold no values: one look instead of a score of patterns.
+_HINT = re.compile(
+    rf"[0-9]|\b(?:{MONTH}|{NUMBER_NAME}|mon|tue|wed|thu|fri|sat|sun|noon|midday|midnight|half|third|quarter)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,8 @@ class Values:
 def find_values(text: str) -> Values:
     """Values of normalised `text`; each stretch of it counts for one kind only (times before dates before codes before
     amounts), so that the 3 of "3 pm" is no amount and the 4 of "March 4" no number."""
+    if not _HINT.search(text):
+        return Values()
     times, rest = find_times(text)
     dates, weekdays, rest = find_dates(rest)
     codes, rest = find_codes(rest)
