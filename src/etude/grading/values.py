@@ -12,7 +12,6 @@ from etude.grading.amounts import NUMBER_NAME, Amount, find_amounts, find_codes
 from etude.grading.dates import MONTH, Date, find_dates
 from etude.grading.times import Time, find_times
 
-
 # Most texts are names and hold no values: one look instead of a score of patterns.
 _HINT = re.compile(
     rf"[0-9]|\b(?:{MONTH}|{NUMBER_NAME}|mon|tue|wed|thu|fri|sat|sun|noon|midday|midnight|half|third|quarter)",
