@@ -89,6 +89,7 @@ def _figures(metrics: Mapping[str, float]) -> str:
         ("metric/hallucinated", "hallucinated", ".3f"),
         ("turns", "turns", ".2f"),
         ("tokens/completion", "tokens", ".0f"),
+        ("trajectory/drift", "drift", ".2f"),
         ("learner/gap_mean", "engine gap", ".1e"),
         ("time/step_s", "s", ".1f"),
         ("memory/peak_gib", "GiB", ".2f"),

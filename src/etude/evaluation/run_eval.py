@@ -45,6 +45,7 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         if config.eval.policy == "model":
             source = find_model(config, prepared.store)
             with build_runtime(config, prepared.environment, source) as runtime:
+                recorder.problems(runtime.problems)
                 drive(prepared.store, run_id, _play_model(runtime, recorder, scenarios, groups))
         else:
             drive(prepared.store, run_id, _play_policy(prepared.environment, config, recorder, scenarios, groups))

@@ -21,6 +21,7 @@ from etude.environment.environment import Environment, StateError, state_snapsho
 from etude.environment.scenario import Scenario
 from etude.environment.tools import ToolContext, run_calls
 from etude.rollout.chat import ChatFormat, ParsedTurn
+from etude.rollout.drift import measure_drift
 from etude.rollout.messages import Message
 from etude.rollout.outcome import Outcome, Stop
 from etude.rollout.rollout import CallRecord, Rollout
@@ -74,6 +75,7 @@ class _Loop:
     parse_failures: Counter[str] = field(default_factory=Counter)
     answer: object = None
     turns: int = 0
+    sampled_to: int = 0  # tokens of the current row up to the end of its last sampled turn
     tool_s: float = 0.0
 
     async def play(self) -> NoReturn:
@@ -121,6 +123,7 @@ class _Loop:
         )
         sample = await self._sample(request)
         self.builder.append_sample(sample.tokens, sample.logprobs, sample.versions)
+        self.sampled_to = len(self.builder.held)
         self.turns += 1
         if sample.finish == "length":  # cut in the middle: not parsed, nothing of it is run
             self.messages.append(Message("assistant", self.chat.decode(sample.tokens)))
@@ -227,6 +230,14 @@ class _Loop:
                 self.answer = result.value
                 raise _EndOfAttempt(Outcome.OK, Stop.ANSWERED)
 
+    def _drift(self) -> int | None:
+        """What a library that renders conversations anew would have trained instead; None where nothing was sampled."""
+        if not self.turns:
+            return None
+        last = max(index for index, message in enumerate(self.messages) if message.role == "assistant")
+        held = self.builder.held[: self.sampled_to]
+        return measure_drift(self.chat, self.messages[: last + 1], self.environment.tool_specs, held)
+
     def rollout(self, end: _EndOfAttempt, wall_s: float) -> Rollout:
         outcome, fault, stop = end.outcome, end.fault, end.stop
         try:
@@ -234,7 +245,7 @@ class _Loop:
         except StateError as error:
             state, outcome, stop = {}, Outcome.ENV_FAULT, Stop.SETUP_FAULT
             fault = Fault("state", "not_json", str(error))
-        trajectory = self.builder.build()
+        trajectory = self.builder.build(drift=self._drift())
         return Rollout(
             trace_id=self.attempt.trace_id,
             scenario_id=self.scenario.id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from etude.rollout.group import Group
@@ -78,3 +78,8 @@ class Recorder:
         """step: None for what stays true when the run goes back to a checkpoint."""
         self.store.add_event(self.run_id, message, level=level, type=type, step=step, data=data)
         self.tell(Note(level, message, type, data or {}))
+
+    def problems(self, problems: Sequence[str]) -> None:
+        """Said before the run does anything: each may be why it does not learn."""
+        for problem in problems:
+            self.note("warn", problem, type="template")

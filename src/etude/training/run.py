@@ -109,6 +109,7 @@ def _learn(prepared: Prepared, observer: Observer, run: Run | None) -> RunResult
             recorder.note("info", f"resumed from step {step}", data={"truncated": lost})
         recorder.tell(RunStarted(run_id, kind, config.training.steps, step))
         with build_runtime(config, prepared.environment, find_model(config, store)) as runtime:
+            recorder.problems(runtime.problems)
             work = _work(runtime, recorder, checkpoints, traces, kind, latest)
             drive(store, run_id, work, f"etude {kind} --resume {run_id}")
         kept = checkpoints.best() or checkpoints.latest()

@@ -22,6 +22,7 @@ from etude.model.load import LoadedModel, load_model
 from etude.model.lora import LoraSettings
 from etude.model.source import ModelSource, resolve_model
 from etude.rollout.chat import ChatFormat, chat_format
+from etude.rollout.template_chat import TemplateChat
 from etude.store.store import Store
 from etude.training.config import ModelConfig, RunConfig
 
@@ -64,6 +65,11 @@ class Runtime:
     loaded: LoadedModel
     chat: ChatFormat
     compute: ThreadPoolExecutor
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What the model's own chat template does to a conversation, in words for a person."""
+        return self.chat.report.problems if isinstance(self.chat, TemplateChat) else ()
 
     async def in_compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.compute, work)

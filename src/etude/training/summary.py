@@ -47,6 +47,8 @@ def _means(scored: Sequence[Rollout]) -> dict[str, float]:
         named["time/rollout_s"].append(rollout.wall_s)
         named["time/tool_s"].append(rollout.tool_s)
         named["trajectory/forks"].append(rollout.trajectory.forks)
+        if rollout.trajectory.drift is not None:
+            named["trajectory/drift"].append(rollout.trajectory.drift)
         for name, value in rollout.scores.items():
             named[f"score/{name}"].append(value)
         for name, value in rollout.metrics.items():
