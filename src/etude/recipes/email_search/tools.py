@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from pydantic import AfterValidator, Field
 
@@ -109,7 +109,14 @@ def found_ids(output: str) -> list[str]:
     return [json.loads(quoted) for quoted in re.findall(r'"message_id":\s*("(?:[^"\\]|\\.)*")', output)]
 
 
-def _view(context: ToolContext) -> dict[str, str]:
+class _View(TypedDict):
+    """What of the database this scenario may see."""
+
+    inbox: str
+    visible_until: str
+
+
+def _view(context: ToolContext) -> _View:
     return {"inbox": context.scenario["inbox"], "visible_until": context.scenario["query_date"]}
 
 
