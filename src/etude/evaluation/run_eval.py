@@ -37,6 +37,7 @@ class EvalResult:
 def evaluate(config: RunConfig, *, environment: Environment | None = None, observer: Observer = silent) -> EvalResult:
     """Raises ConfigError, DataError, ModelError before anything is played."""
     prepared = Prepared.of(config, "eval", environment)
+    config = prepared.config
     scenarios = pick(prepared.environment, config.eval.split, config.eval.scenarios)
     with managed_run(prepared) as run_id:
         recorder = Recorder(prepared.store, run_id, observer)

@@ -22,6 +22,7 @@ GIB = 2**30
 def dry_run(config: RunConfig, kind: RunKind) -> list[tuple[str, str]]:
     """Lines for a person. kind: "train", "sft" or "eval". Raises what would stop the run before it starts."""
     prepared = Prepared.of(config, kind)
+    config = prepared.config
     source = find_model(config, prepared.store)
     rollouts, learned, updates = _work(prepared)
     limits = prepared.environment.limits

@@ -20,7 +20,7 @@ from etude.training.config import RunConfig, parse_config
 from etude.training.events import Observer, RunStarted, silent
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, run_folder
+from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, pin_runs, run_folder
 from etude.training.stop import run_until_stopped
 from etude.training.traces import find_traces
 
@@ -58,6 +58,7 @@ class Prepared:
                 known = ", ".join(["model", *made.policies])
                 raise ConfigError(f"environment {made.name} has no policy {config.eval.policy!r}; there are: {known}")
             return cls(config, made, store, kind, f"policy {config.eval.policy}")
+        config = pin_runs(config, store)
         find_model(config, store)
         return cls(config, made, store, kind, config.model.name)
 

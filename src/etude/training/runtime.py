@@ -34,6 +34,22 @@ def build_environment(config: RunConfig) -> Environment:
     return load_environment(config.environment.entry, config.environment.args)
 
 
+def pin_runs(config: RunConfig, store: Store) -> RunConfig:
+    """'run:last' and other short names of runs, replaced by whole ids: what they mean must not change when this run,
+    or a later one, becomes the last. Raises ConfigError."""
+
+    def whole(name: str | None) -> str | None:
+        short = name is not None and name.startswith("run:")
+        return f"run:{store.find_run(name.removeprefix('run:')).id}" if short and name else name
+
+    return config.model_copy(
+        update={
+            "model": config.model.model_copy(update={"name": whole(config.model.name)}),
+            "sft": config.sft.model_copy(update={"traces": whole(config.sft.traces)}),
+        }
+    )
+
+
 def find_model(config: RunConfig, store: Store) -> ModelSource:
     """Which weights `model.name` means; 'run:RUN' is that run's best checkpoint. Raises ModelError, ConfigError."""
     return resolve_model(model_name(config.model, store))
