@@ -211,11 +211,10 @@ def passing(cases: Iterable[Case]) -> tuple[dict[str, float], set[tuple[str, str
     return {attack: 1 - passed[attack] / count for attack, count in tried.items()}, exceptions
 
 
-def unlisted(exceptions: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Without those in answer_exceptions.md, and without "A, B", which is held to a rate alone."""
+def listed_exceptions() -> set[tuple[str, str]]:
+    """Those in the table of answer_exceptions.md. "A, B" is held to a rate alone."""
     table = Path(__file__).with_name("answer_exceptions.md").read_text()
-    listed = set(re.findall(r"^\| ([^|]+?) \| ([a-z]+-[0-9]+) \|", table, re.MULTILINE))
-    return {(attack, question) for attack, question in exceptions - listed if attack != "A, B"}
+    return set(re.findall(r"^\| ([^|]+?) \| ([a-z]+-[0-9]+) \|", table, re.MULTILINE))
 
 
 def test_wrapped_answers_pass_on_a_sample(questions: list[Question]) -> None:
@@ -224,7 +223,7 @@ def test_wrapped_answers_pass_on_a_sample(questions: list[Question]) -> None:
 
 def test_attacks_fail_on_a_sample(questions: list[Question], bodies: Mapping[str, str]) -> None:
     rates, exceptions = passing(attacks_on(questions[::SAMPLE], bodies))
-    assert unlisted(exceptions) == set()
+    assert {each for each in exceptions if each[0] != "A, B"} <= listed_exceptions()
     assert rates["A, B"] >= 0.95, rates
 
 
@@ -236,6 +235,6 @@ def test_wrapped_answers_pass(questions: list[Question]) -> None:
 @pytest.mark.acceptance
 def test_at_least_98_percent_of_each_attack_fail(questions: list[Question], bodies: Mapping[str, str]) -> None:
     rates, exceptions = passing(attacks_on(questions, bodies))
-    assert unlisted(exceptions) == set()
+    assert {each for each in exceptions if each[0] != "A, B"} == listed_exceptions()
     assert all(rate >= (0.97 if attack == "A, B" else 0.98) for attack, rate in rates.items()), rates
     assert {rates[attack] for attack in ("the whole mail", "A or B", "denied", "with I don't know")} == {1.0}, rates
