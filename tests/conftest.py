@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A loaded machine is no failure; the same examples everywhere, so that a change is judged by what it changed.
+settings.register_profile("etude", deadline=None, derandomize=True)
+settings.load_profile("etude")
 
 ROOT = Path(__file__).resolve().parent.parent
 

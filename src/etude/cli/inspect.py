@@ -35,7 +35,17 @@ def runs_command(workspace: Workspace = ".etude") -> None:
     """List the runs of this workspace, newest first."""
     from etude.store.store import Store
 
-    table = Table(Column("run", no_wrap=True), "environment", "model", "status", "started", "steps", "name", box=None, pad_edge=False)
+    table = Table(
+        Column("run", no_wrap=True),
+        "environment",
+        "model",
+        "status",
+        "started",
+        "steps",
+        "name",
+        box=None,
+        pad_edge=False,
+    )
     store = Store.open(Path(workspace))
     for run in store.runs():
         style = STATUS_STYLE.get(run.status, "cyan")
@@ -100,7 +110,18 @@ def _print_run(console: Console, store: Store, run: Run) -> None:
 
 
 def _print_rollouts(console: Console, store: Store, run: Run, step: int | None, limit: int) -> None:
-    table = Table(Column("trace", no_wrap=True), "step", "phase", "scenario", "outcome", "stop", "reward", "turns", "tokens", box=None)
+    table = Table(
+        Column("trace", no_wrap=True),
+        "step",
+        "phase",
+        "scenario",
+        "outcome",
+        "stop",
+        "reward",
+        "turns",
+        "tokens",
+        box=None,
+    )
     for row in store.rollouts(run.id, step=step, limit=limit):
         reward = "" if row.reward is None else f"{row.reward:.3f}"
         tokens = str(row.completion_tokens)
