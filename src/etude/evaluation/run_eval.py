@@ -51,7 +51,7 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         else:
             drive(prepared.store, run_id, _play_policy(prepared.environment, config, recorder, scenarios, groups))
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **_pass_figures(groups)}
+        figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **pass_figures(groups)}
         recorder.store.add_step(run_id, 0, figures)
         recorder.validated(0, config.eval.split, figures)
         return EvalResult(run_id, figures, intervals(groups, config.seed))
@@ -136,7 +136,7 @@ def success(rollout: Rollout) -> bool | None:
     return None if value is None else value >= 1.0
 
 
-def _pass_figures(groups: Sequence[Group]) -> dict[str, float]:
+def pass_figures(groups: Sequence[Group]) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... up to the attempts that every scenario has scored; {} where success is not defined."""
     counts = []
     for group in groups:
