@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from etude.errors import ConfigError, ModelError
 from etude.rollout.chatml import IM_END, IM_START, HermesChat
+from etude.rollout.compact import COMPACT_TOKENS, CompactChat
 from etude.rollout.messages import Message
 from etude.rollout.parsing import ParsedTurn
 from etude.rollout.template_chat import TemplateChat
@@ -67,13 +68,15 @@ class ChatFormat(Protocol):
 
 
 CHAT_FORMATS: dict[str, Callable[[PreTrainedTokenizerBase], ChatFormat]] = {
+    "compact": CompactChat,
     "hermes": HermesChat,
     "template": TemplateChat,
 }
 
 
 def chat_format(tokenizer: PreTrainedTokenizerBase, name: str = "auto") -> ChatFormat:
-    """The format `name` of CHAT_FORMATS. "auto": "hermes" for a tokenizer with ChatML's tokens, else "template".
+    """The format `name` of CHAT_FORMATS. "auto": "hermes" or "compact" for a tokenizer that holds its tokens, else
+    "template".
 
     Raises ConfigError for an unknown name, ModelError where the tokenizer does not fit the format.
     """
@@ -85,8 +88,11 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, name: str = "auto") -> ChatF
 
 
 def _fitting(tokenizer: PreTrainedTokenizerBase) -> str:
-    if {IM_START, IM_END} <= set(tokenizer.get_added_vocab()):
+    added = set(tokenizer.get_added_vocab())
+    if added.issuperset((IM_START, IM_END)):
         return "hermes"
+    if added.issuperset(COMPACT_TOKENS):
+        return "compact"
     if tokenizer.chat_template:
         return "template"
     raise ModelError(

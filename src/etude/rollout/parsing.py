@@ -100,6 +100,19 @@ def parse_hermes(text: str) -> ParsedTurn:
     return ParsedTurn("".join(outside).strip(), tuple(calls), tuple(failures))
 
 
+def parse_arguments(name: str, text: str) -> dict[str, Any] | Failure:
+    """The arguments of a call of `name`, where `text` is one JSON object, read as strictly as `parse_hermes` reads."""
+    try:
+        value = _load(text)
+    except _Bad as bad:
+        return bad.failure
+    if not isinstance(value, dict):
+        return Failure(
+            ParseFailure.BAD_ARGUMENTS, f"the arguments of {name} must be a JSON object, this is {_kind(value)}"
+        )
+    return value
+
+
 def render_call(call: ToolCall) -> str:
     """A call as `parse_hermes` reads it, in the layout that Hermes models are trained on. Raises ValueError for
     arguments that are not JSON (NaN, objects of Python, keys that are no strings)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from etude.rollout.codec import Piece, TextCodec
 from etude.rollout.messages import Message
@@ -42,12 +43,16 @@ class TurnFormat:
     def parse(self, tokens: Sequence[int]) -> ParsedTurn:
         turn = list(tokens[:-1] if tokens and tokens[-1] in self.stop_ids else tokens)
         parsed = parse_hermes(self.decode(turn))
+        forbidden = self.forbidden_in(turn)
+        return parsed if forbidden is None else replace(parsed, failures=(*parsed.failures, forbidden))
+
+    def forbidden_in(self, turn: Sequence[int]) -> Failure | None:
+        """What is wrong with a turn that holds tokens which only the format may write."""
         written = sorted(self._not_in_a_turn.intersection(turn))
         if not written:
-            return parsed
+            return None
         names = ", ".join(self.decode([token]) for token in written)
-        failure = Failure(ParseFailure.CONTROL_TOKEN, f"a turn must not hold control tokens; found {names}")
-        return ParsedTurn(parsed.content, parsed.calls, (*parsed.failures, failure))
+        return Failure(ParseFailure.CONTROL_TOKEN, f"a turn must not hold control tokens; found {names}")
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.codec.decode(tokens)

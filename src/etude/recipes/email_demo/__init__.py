@@ -1,1 +1,5 @@
-"""The demo's world: mail and questions of a fictional company, generated from a seed, in the formats of real data."""
+"""The laptop demo: a fictional company's mail, generated from a seed, and a small model that learns to search it."""
+
+from etude.recipes.email_demo.recipe import environment
+
+__all__ = ["environment"]

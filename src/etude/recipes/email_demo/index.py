@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from etude.recipes.email_demo.rows import MailRow
-from etude.recipes.email_search.database import Hit, match_expression
+from etude.recipes.email_search.database import SNIPPET_WORDS, Hit, match_expression
 
 
 class MailIndex:
@@ -24,7 +24,15 @@ class MailIndex:
             ((number, mail["subject"], mail["body"]) for number, mail in enumerate(mails)),
         )
 
-    def search(self, keywords: Sequence[str], *, inbox: str, visible_until: str, limit: int) -> list[Hit]:
+    def search(
+        self,
+        keywords: Sequence[str],
+        *,
+        inbox: str,
+        visible_until: str,
+        limit: int,
+        snippet_words: int = SNIPPET_WORDS,
+    ) -> list[Hit]:
         """As `MailDatabase.search`."""
         match = match_expression(keywords)
         if match is None:
@@ -37,9 +45,13 @@ class MailIndex:
         ]
         newest_first = sorted(visible, key=lambda hit: self._rows[hit[1]]["date"], reverse=True)
         best = [number for _, number in sorted(newest_first, key=lambda hit: hit[0])[:limit]]
-        return [Hit(self._rows[number]["message_id"], self._snippet(match, number)) for number in best]
+        return [self._hit(match, number, snippet_words) for number in best]
 
-    def _snippet(self, match: str, number: int) -> str:
-        query = "SELECT snippet(mails, -1, '', '', ' ... ', 15) FROM mails WHERE mails MATCH ? AND rowid = ?"
-        with closing(self._connection.execute(query, (match, number))) as rows:
+    def _hit(self, match: str, number: int, snippet_words: int) -> Hit:
+        mail = self._rows[number]
+        return Hit(mail["message_id"], self._snippet(match, number, snippet_words), mail["date"])
+
+    def _snippet(self, match: str, number: int, snippet_words: int) -> str:
+        query = "SELECT snippet(mails, -1, '', '', ' ... ', ?) FROM mails WHERE mails MATCH ? AND rowid = ?"
+        with closing(self._connection.execute(query, (snippet_words, match, number))) as rows:
             return " ".join(str(next(rows)[0]).split())

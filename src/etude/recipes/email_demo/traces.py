@@ -14,17 +14,17 @@ from random import Random
 from typing import Any
 
 from etude.environment.calls import ToolCall
-from etude.environment.tools import render
 from etude.errors import ConfigError
 from etude.recipes.email_demo.corpus import Corpus
 from etude.recipes.email_demo.index import MailIndex
 from etude.recipes.email_demo.reading import Reader, Reading
 from etude.recipes.email_demo.rows import MailRow, QuestionRow
 from etude.recipes.email_demo.verify import words
+from etude.recipes.email_demo.views import FULL, View
 from etude.recipes.email_demo.wording import load_wording
 from etude.recipes.email_search.keywords import STOP_WORDS
 from etude.recipes.email_search.mail import Mail
-from etude.recipes.email_search.tools import ANSWER, READ, SEARCH, as_text
+from etude.recipes.email_search.tools import ANSWER, READ, SEARCH
 from etude.rollout.messages import Message
 
 I_DONT_KNOW = "I don't know"
@@ -63,18 +63,25 @@ class Trace:
 
 
 def clumsy_traces(
-    corpus: Corpus, seed: int, *, skill: float, results: int, say_results: bool = False, rounds: int = 1
+    corpus: Corpus,
+    seed: int,
+    *,
+    skill: float,
+    results: int,
+    say_results: bool = False,
+    rounds: int = 1,
+    view: View = FULL,
 ) -> Iterator[Trace]:
     """`rounds` attempts at each question of the corpus, in random order.
 
     skill: 0 searches, opens and answers as badly as it may, 1 as well as it may without knowing the mail. results: how
     many hits a search shows. say_results: whether the call says so (`max_results`), which is needed unless `results` is
-    what the tool shows anyway. Raises ConfigError for a skill outside 0 to 1.
+    what the tool shows anyway. view: how it is shown. Raises ConfigError for a skill outside 0 to 1.
     """
     if not 0 <= skill <= 1:
         raise ConfigError(f"skill must be from 0 to 1, not {skill}")
     rng = Random(f"traces {seed}")
-    office = _Office(corpus, results, say_results)
+    office = _Office(corpus, results, say_results, view)
     for _ in range(rounds):
         for row in rng.sample(corpus.questions, len(corpus.questions)):
             yield Trace(row, _Attempt(office, row, skill, rng).steps())
@@ -83,11 +90,11 @@ def clumsy_traces(
 class _Office:
     """What all attempts share: the mails, their search, and the ability to read."""
 
-    def __init__(self, corpus: Corpus, results: int, say_results: bool) -> None:
+    def __init__(self, corpus: Corpus, results: int, say_results: bool, view: View) -> None:
         self.wording = load_wording()
         self.reader = Reader(self.wording)
         self.index = MailIndex(corpus.mails)
-        self.results, self.say_results = results, say_results
+        self.results, self.say_results, self.view = results, say_results, view
 
 
 class _Attempt:
@@ -134,11 +141,17 @@ class _Attempt:
         """Ids of what was found and not yet read."""
         keywords = self._new_keywords()
         row, office = self._row, self._office
-        found = office.index.search(keywords, inbox=row["inbox"], visible_until=row["query_date"], limit=office.results)
+        found = office.index.search(
+            keywords,
+            inbox=row["inbox"],
+            visible_until=row["query_date"],
+            limit=office.results,
+            snippet_words=office.view.snippet_words,
+        )
         arguments: dict[str, Any] = {"keywords": keywords}
         if office.say_results:
             arguments["max_results"] = office.results
-        self._step(SEARCH, arguments, render([{"message_id": hit.message_id, "snippet": hit.snippet} for hit in found]))
+        self._step(SEARCH, arguments, office.view.hits(found))
         read = {mail["message_id"] for mail in self._read}
         return [hit.message_id for hit in found if hit.message_id not in read]
 
@@ -149,7 +162,7 @@ class _Attempt:
         hits.remove(chosen)
         mail = self._office.index.mails[chosen]
         self._read.append(mail)
-        self._step(READ, {"message_id": chosen}, as_text(_as_mail(mail)))
+        self._step(READ, {"message_id": chosen}, self._office.view.mail(_as_mail(mail)))
         return mail
 
     def _finish(self, answer: str, sources: list[str]) -> None:

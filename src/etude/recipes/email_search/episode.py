@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,13 @@ from etude.rollout.rollout import Rollout
 
 @dataclass(frozen=True)
 class Episode:
-    """One rollout of one scenario, in the words of the article's rubric."""
+    """One rollout of one scenario, in the words of the article's rubric.
+
+    ids_in: reads the message ids off what the search tool told the model."""
 
     rollout: Rollout
     scenario: Scenario
+    ids_in: Callable[[str], list[str]] = found_ids
 
     @property
     def answer(self) -> str | None:
@@ -63,7 +66,7 @@ class Episode:
     def found(self) -> frozenset[str]:
         """Ids that a search showed to the model (what a cut left out was not shown)."""
         searches = (call for call in self.rollout.calls if call.name == SEARCH and call.kind == "ok")
-        return frozenset(message_id for call in searches for message_id in found_ids(call.output))
+        return frozenset(message_id for call in searches for message_id in self.ids_in(call.output))
 
     @cached_property
     def read(self) -> frozenset[str]:

@@ -103,11 +103,16 @@ def environment(
 
 
 def metrics(rollout: Rollout, scenario: Scenario) -> dict[str, float]:
+    """See `measure`."""
+    return measure(Episode(rollout, scenario))
+
+
+def measure(episode: Episode) -> dict[str, float]:
     """The 15 metrics of the article's rubric, then Etude's own; what is true or false is 1 or 0. Times are seconds.
 
     tool_latency is the mean over the calls (0 where there is none); wall_time is the whole attempt's.
     """
-    episode = Episode(rollout, scenario)
+    rollout = episode.rollout
     calls = rollout.calls
     measured = {
         "answer_correct": episode.right,
