@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from etude.rollout.group import Ticket
 from etude.rollout.outcome import Outcome, Stop
 from etude.rollout.player import Player
 from etude.rollout.rollout import Rollout
+from etude.store.encoding import decode_rollout, encode_rollout
 
 
 @tool
@@ -270,3 +272,36 @@ def test_a_grader_or_a_metric_that_breaks_is_a_grader_fault(chat: ChatFormat) ->
         assert (rollout.outcome, rollout.reward) == (Outcome.GRADER_FAULT, None)
         assert rollout.fault is not None
         assert "gold" in rollout.fault.message
+
+
+@dataclass
+class Found:
+    day: date
+    pages: tuple[int, ...]
+
+
+def test_an_answer_that_is_no_text_is_kept_as_json(chat: ChatFormat) -> None:
+    @tool(final=True)
+    def conclude() -> tuple[Found, None]:
+        """End."""
+        return Found(date(2001, 5, 31), (1, 2)), None
+
+    environment = make(tools=[conclude], rubric=lambda rollout, scenario: float(rollout.answer[1] is None))
+    rollout = play(chat, environment, call("conclude"), graded=True)
+    assert rollout.answer == [{"day": "2001-05-31", "pages": [1, 2]}, None]
+    assert rollout.reward == 1.0
+    assert decode_rollout(encode_rollout(rollout)).answer == rollout.answer
+
+
+@pytest.mark.parametrize("result", [object, lambda: iter("ab"), lambda: {"path": [lambda: 1]}])
+def test_an_answer_that_cannot_be_json_is_the_tools_fault(chat: ChatFormat, result: Callable[[], object]) -> None:
+    @tool(final=True)
+    def conclude() -> object:
+        """End."""
+        return result()
+
+    rollout = play(chat, make(tools=[conclude]), *[call("conclude")] * 2, graded=True)
+    assert (rollout.outcome, rollout.stop, rollout.reward) == (Outcome.ENV_FAULT, Stop.TOOL_FAULT, None)
+    assert rollout.answer is None
+    assert rollout.fault is not None
+    assert rollout.fault.where == "tool:conclude"

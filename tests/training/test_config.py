@@ -61,6 +61,7 @@ def test_a_saved_configuration_is_the_same_configuration(tmp_path: Path) -> None
         (["seed=1", "environment=3"], "environment"),
         (["environment.entry=a", "environment.entry.x=2"], "is a value, not a section"),
         ([ENTRY, MODEL, "learning.warmup_steps=11", "training.steps=10"], "peak would never be reached"),
+        ([ENTRY, MODEL, "training.eval_every=4", "training.checkpoint_every=3"], "not a multiple of .*the best would"),
         ([ENTRY, "training.steps=[1"], "as YAML"),
         ([], r"environment: Field required\n  model: Field required"),
     ],

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from etude.learning.rows import TrainingRow
 
+Tokens = Sequence[int] | NDArray[np.int32]
+Mask = Sequence[bool] | NDArray[np.bool_]
 
-def trace_rows(traces: Iterable[tuple[Sequence[int], Sequence[bool]]]) -> list[TrainingRow]:
+
+def trace_rows(traces: Iterable[tuple[Tokens, Mask]]) -> list[TrainingRow]:
     """A row for each trace: its tokens, and true for those to be imitated (assistant turns, stop tokens included).
 
     No engine sampled them, so their logp_rollout is NaN and reinforcement refuses them. Raises ValueError as

@@ -11,9 +11,11 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from pydantic_core import to_jsonable_python
 
 from etude.engine.protocol import Engine, Sample, SampleRequest
 from etude.environment.calls import Fault, ToolCall, ToolResult
@@ -227,7 +229,7 @@ class _Loop:
                     raise _EndOfAttempt(Outcome.POLICY_FAULT, Stop(result.kind))
         for call, result in zip(calls, results, strict=True):
             if result.kind == "ok" and self.environment.tools_by_name[call.name].final:
-                self.answer = result.value
+                self.answer = _json_answer(call.name, result.value)
                 raise _EndOfAttempt(Outcome.OK, Stop.ANSWERED)
 
     def _drift(self) -> int | None:
@@ -288,6 +290,17 @@ async def run_attempt(
             await _bounded("teardown", environment.run_teardown(context))
     except _EndOfAttempt as end:
         return loop.rollout(end, time.perf_counter() - started)
+
+
+def _json_answer(name: str, value: object) -> Any:
+    """What a final tool returned, as JSON values: so graders see the same now and in a later grading."""
+    try:
+        if isinstance(value, Iterator):
+            raise ValueError("an iterator, which can be read only once: return a list")
+        return to_jsonable_python(value)
+    except Exception as error:  # may be the user's types
+        fault = Fault(f"tool:{name}", "not_json", f"its result cannot be kept as JSON: {error}")
+        raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.TOOL_FAULT, fault) from error
 
 
 async def _bounded(where: str, work: Awaitable[None]) -> None:

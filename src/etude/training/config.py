@@ -141,6 +141,12 @@ class RunConfig(_Section):
     def _together(self) -> Self:
         if self.learning.warmup_steps > self.training.steps:
             raise ValueError("learning.warmup_steps is larger than training.steps: the peak would never be reached")
+        training = self.training
+        if training.eval_every % training.checkpoint_every:
+            raise ValueError(
+                f"training.eval_every is {training.eval_every}, which is not a multiple of training.checkpoint_every "
+                f"({training.checkpoint_every}): what is validated in between is not saved, so the best would be lost"
+            )
         return self
 
     def to_yaml(self) -> str:

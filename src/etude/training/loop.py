@@ -146,9 +146,9 @@ class Trainer:
         )
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         metrics = summarize(rollouts)
-        self.recorder.validated(version, "validation", metrics)
         if version and "reward/mean" in metrics:
             self.checkpoints.set_validation(version, metrics["reward/mean"])
+        self.recorder.validated(version, "validation", metrics)  # last: a run that dies before it validates again
 
     def _player(self, temperature: float) -> Player:
         return Player(

@@ -13,10 +13,10 @@ import numpy as np
 from etude.errors import DataError
 from etude.learning.learner import Learner
 from etude.learning.rows import TrainingRow
+from etude.learning.warmstart import trace_rows
 from etude.rollout.pool import PoolState
 from etude.rollout.sampler import EpochSampler
 from etude.rollout.traces import Trace, rows_from
-from etude.rollout.trajectory import Row
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
@@ -77,15 +77,5 @@ class WarmStart:
         per_epoch = math.ceil(len(self.rows) / size)
         epoch, part = divmod(step, per_epoch)
         order = np.random.default_rng([self.config.seed, epoch]).permutation(len(self.rows))
-        return [imitate(self.rows[int(index)], number) for number, index in enumerate(order[part * size :][:size])]
-
-
-def imitate(row: Row, trajectory: int) -> TrainingRow:
-    """A training row whose action tokens all count the same."""
-    return TrainingRow(
-        tokens=row.tokens,
-        action_mask=row.action_mask,
-        logp_rollout=row.logprobs,
-        advantage=1.0,
-        trajectory=trajectory,
-    )
+        rows = [self.rows[int(index)] for index in order[part * size :][:size]]
+        return trace_rows((row.tokens, row.action_mask) for row in rows)
