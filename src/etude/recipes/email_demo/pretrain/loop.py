@@ -75,15 +75,21 @@ class Pretraining:
     def done(self) -> bool:
         return self.progress.tokens >= self.settings.tokens
 
-    def run(self, *, until: float, on_log: Callable[[Mapping[str, Any]], None], on_play: Callable[[], None]) -> bool:
-        """Train until it is done (True) or the clock `time.monotonic()` passes `until` (False); the state is saved.
+    def run(
+        self,
+        *,
+        stop: Callable[[], bool],
+        on_log: Callable[[Mapping[str, float]], None],
+        on_play: Callable[[], None],
+    ) -> bool:
+        """Train until it is done (True) or `stop()`, which is asked before every step (False). The state is saved.
 
         on_log: figures of the last LOG_EVERY steps. on_play: called where a play is due.
         """
         saved = began = time.monotonic()
         sums, since = torch.zeros(4, dtype=torch.float64, device=self.device), self.progress.tokens
         epoch, batches = -1, []
-        while not self.done and time.monotonic() < until:
+        while not self.done and not stop():
             at = self.progress
             if epoch != at.epoch:
                 epoch, batches = (
@@ -170,7 +176,7 @@ class Pretraining:
             "tokens_per_s": tokens / seconds,
         }
 
-    def _log(self, figures: Mapping[str, Any]) -> None:
+    def _log(self, figures: Mapping[str, float]) -> None:
         with (self.folder / "log.jsonl").open("a") as file:
             file.write(json.dumps(figures) + "\n")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -53,11 +55,8 @@ def make_shards(
     missing = [number for number in range(settings.companies) if not _file(folder, number).is_file()]
     there = settings.companies - len(missing)
     yield there, settings.companies
-    if not missing:
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(min(workers, len(missing)), _start_worker, (settings, tokenizer_folder, folder)) as pool:
-        for _ in pool.imap_unordered(_make_shard, missing):
+    with _workers(min(workers, len(missing)), _Maker(settings, tokenizer_folder, folder)) as made:
+        for _ in made(missing):
             there += 1
             yield there, settings.companies
 
@@ -110,27 +109,37 @@ def _messages(trace: Trace, chat: ChatFormat) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-class _Worker:
-    """What a worker process keeps between shards."""
+@dataclass(frozen=True)
+class _Maker:
+    """Makes shards; goes to worker processes, each of which reads the tokenizer once."""
 
     settings: PretrainSettings
-    chat: ChatFormat
+    tokenizer_folder: Path
     folder: Path
 
+    def __call__(self, number: int) -> None:
+        made = tokens_of_company(self.settings, number, _chat(self.tokenizer_folder))
+        file = _file(self.folder, number)
+        unfinished = file.with_name(f".{file.stem}.{os.getpid()}.npz")
+        np.savez(unfinished, tokens=made.tokens, written=made.written, lengths=made.lengths)
+        unfinished.replace(file)
 
-def _start_worker(settings: PretrainSettings, tokenizer_folder: Path, folder: Path) -> None:
+
+@cache
+def _chat(tokenizer_folder: Path) -> ChatFormat:
     from transformers import AutoTokenizer
 
-    _Worker.settings, _Worker.folder = settings, folder
-    _Worker.chat = chat_format(AutoTokenizer.from_pretrained(tokenizer_folder), "compact")
+    return chat_format(AutoTokenizer.from_pretrained(tokenizer_folder), "compact")
 
 
-def _make_shard(number: int) -> None:
-    made = tokens_of_company(_Worker.settings, number, _Worker.chat)
-    file = _file(_Worker.folder, number)
-    unfinished = file.with_name(f".{file.stem}.{os.getpid()}.npz")
-    np.savez(unfinished, tokens=made.tokens, written=made.written, lengths=made.lengths)
-    unfinished.replace(file)
+@contextmanager
+def _workers(count: int, make: _Maker) -> Iterator[Callable[[Iterable[int]], Iterator[None]]]:
+    """Runs `make` over numbers: in `count` processes, in any order; in this one where count is 0."""
+    if not count:
+        yield lambda numbers: map(make, numbers)
+        return
+    with multiprocessing.get_context("spawn").Pool(count) as pool:
+        yield lambda numbers: pool.imap_unordered(make, numbers)
 
 
 def _file(folder: Path, number: int) -> Path:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ _TELL_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it runs. workers: processes that make traces. compiled: run the model through torch.compile. stop_after_s:
-    stop in time, to go on later; None runs to the end."""
+    """Where it runs. workers: processes that make traces, 0 for none but this one. compiled: run the model through
+    torch.compile. stop_after_s: stop in time, to go on later; None runs to the end."""
 
     device: str
     workers: int
@@ -44,11 +44,15 @@ def pretrain(settings: PretrainSettings, folder: Path, machine: Machine) -> bool
     The folder also holds settings.json, tokenizer/, shards/, state.pt, log.jsonl and plays.jsonl.
     Raises ConfigError where the folder was begun with other settings.
     """
-    until = float("inf") if machine.stop_after_s is None else time.monotonic() + machine.stop_after_s
+    began = time.monotonic()
+
+    def stop() -> bool:
+        return machine.stop_after_s is not None and time.monotonic() - began > machine.stop_after_s
+
     transformers_logging.disable_progress_bar()
     settings.save(folder)
     tokenizer = _tokenizer(settings, folder / "tokenizer")
-    if not _traces(settings, folder, machine, until):
+    if not _traces(settings, folder, machine, stop):
         return False
     company = heldout_company(settings, folder / "heldout")
     traces = load_shards(folder / "shards", settings.companies)
@@ -69,7 +73,7 @@ def pretrain(settings: PretrainSettings, folder: Path, machine: Machine) -> bool
     def play_some() -> None:
         play(max(1, settings.play_scenarios // 3), 0.0)
 
-    finished = training.run(until=until, on_log=_tell_step, on_play=play_some)
+    finished = training.run(stop=stop, on_log=_tell_step, on_play=play_some)
     if finished:
         report: dict[str, Any] = {
             "settings": dataclasses.asdict(settings),
@@ -90,7 +94,7 @@ def _tokenizer(settings: PretrainSettings, folder: Path) -> PreTrainedTokenizerB
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _traces(settings: PretrainSettings, folder: Path, machine: Machine, until: float) -> bool:
+def _traces(settings: PretrainSettings, folder: Path, machine: Machine, stop: Callable[[], bool]) -> bool:
     """Whether all shards are there."""
     told = 0.0
     making = make_shards(settings, folder / "tokenizer", folder / "shards", workers=machine.workers)
@@ -99,12 +103,12 @@ def _traces(settings: PretrainSettings, folder: Path, machine: Machine, until: f
             if time.monotonic() - told > _TELL_EVERY_S or there == of:
                 log.info("traces of %d of %d companies", there, of)
                 told = time.monotonic()
-            if there < of and time.monotonic() > until:
+            if there < of and stop():
                 return False
     return True
 
 
-def _tell_step(figures: Mapping[str, Any]) -> None:
+def _tell_step(figures: Mapping[str, float]) -> None:
     log.info(
         "step %d: %.1fM tokens, loss %.4f written, %.4f shown, %.0f tokens/s",
         figures["step"],
