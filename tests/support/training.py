@@ -25,7 +25,13 @@ SETTINGS: dict[str, Any] = {
 
 
 def train_drawers(
-    folder: Path, *, steps: int, environment: Environment | None = None, seed: int = 0, **settings: Any
+    folder: Path,
+    *,
+    steps: int,
+    environment: Environment | None = None,
+    seed: int = 0,
+    resume: str | None = None,
+    **settings: Any,
 ) -> RunResult:
     """settings: sections are merged with SETTINGS."""
     merged = {name: {**SETTINGS.get(name, {}), **value} if isinstance(value, dict) else value
@@ -35,6 +41,7 @@ def train_drawers(
         model={"name": str(save_symbol_model(folder / "model")), "chat": "symbols"},
         steps=steps,
         seed=seed,
+        resume=resume,
         workspace=str(folder / "work"),
         **{**SETTINGS, **merged},
     )

@@ -1,0 +1,157 @@
+"""kill -9 at random moments, some while a checkpoint is being written: what is resumed ends as if nothing had been.
+
+The processes are real; the world has real gradients. Weights and optimizer are compared bit for bit, and the store's
+steps and rollouts, down to every token, with those of a run that nobody killed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.lives import Nursery
+from support.training import assert_same_tensors, optimizer_of, weights_of
+
+from etude.store.store import Store
+
+STEPS = 8
+STALENESS = {"on-policy": 0, "one step behind": 1}
+
+
+def settings(staleness: int) -> dict[str, Any]:
+    return {
+        "steps": STEPS,
+        "sampling": {"staleness": staleness},
+        "training": {"eval_every": 2, "eval_scenarios": 6, "keep_best": 1},
+    }
+
+
+def wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not until():
+        assert time.monotonic() < deadline, "nothing happened for two minutes"
+        time.sleep(0.0005)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def story(folder: Path) -> tuple[Path, list[Any], list[Any]]:
+    """The folder of the only run, its steps without times, and its rollouts in an order of their own."""
+    with Store.open(folder / "work") as store:
+        (run,) = store.runs()
+        assert run.status == "succeeded"
+        steps = [
+            (step.step, {name: value for name, value in step.metrics.items() if not _is_of_the_process(name)})
+            for step in store.steps(run.id)
+        ]
+        rollouts = sorted(
+            (
+                saved.summary.step,
+                saved.summary.phase,
+                saved.summary.group,
+                saved.summary.attempt,
+                saved.summary.scenario_id,
+                saved.summary.reward,
+                saved.summary.stop,
+                [(row.tokens.tolist(), row.logprobs.tobytes(), row.version.tolist()) for row in rows],
+            )
+            for saved in store.iter_rollouts(run.id)
+            for rows in [saved.rollout.trajectory.rows]
+        )
+        validations = [event.step for event in store.events(run.id) if event.type == "validation"]
+        assert validations == list(range(0, STEPS + 1, 2))
+    return folder / "work" / "runs" / run.id, steps, rollouts
+
+
+def _is_of_the_process(name: str) -> bool:
+    """Clocks and memory; and the engine's counters, which begin anew with each process."""
+    return name.startswith(("time/", "memory/", "engine/"))
+
+
+@dataclass
+class Reaper:
+    """Kills lives of one run until it has ended all the same."""
+
+    nursery: Nursery
+    draw: random.Random
+    kills: int = 0
+    torn: int = 0  # kills that left a half-written checkpoint
+    logs: list[Path] = field(default_factory=list)
+
+    def end(self, folder: Path, kills: int, **settings: Any) -> float:
+        """Runs to its end, killed at most until there were `kills` in all; the seconds of its last life."""
+        folder.mkdir()
+        while True:
+            started = time.monotonic()
+            pid = self.nursery.train(folder, folder / "log", resume=self._run(folder), **settings)
+            if self.kills < kills:
+                self._wait_for_a_moment(pid, folder)
+            else:
+                wait(lambda: self.nursery.ended(pid))  # noqa: B023
+            if not self.nursery.kill(pid):
+                return time.monotonic() - started
+            self.kills += 1
+            self.torn += bool(self._temporaries(folder))
+
+    def _run(self, folder: Path) -> str | None:
+        """None where the first life ended before there was a run."""
+        if not (folder / "work" / "etude.db").exists():
+            return None
+        with Store.open(folder / "work") as store:
+            return "last" if store.runs() else None
+
+    def _wait_for_a_moment(self, pid: int, folder: Path) -> None:
+        if self.draw.random() < 0.5:  # while a checkpoint is written, or renamed, or deleted
+            before, count, seen = self._temporaries(folder), self.draw.randint(1, 3), set[Path]()
+
+            def writing() -> bool:
+                seen.update(self._temporaries(folder) - before)
+                return len(seen) >= count or self.nursery.ended(pid)
+
+            wait(writing)
+        moment = time.monotonic() + self.draw.choice([0.01, 0.1, 1.0]) * self.draw.random()
+        wait(lambda: time.monotonic() > moment or self.nursery.ended(pid))
+
+    def _temporaries(self, folder: Path) -> set[Path]:
+        return set(folder.glob("work/runs/*/checkpoints/.tmp-*"))
+
+
+def resumed_equals_uninterrupted(folder: Path, nursery: Nursery, kills: int, staleness: int, seed: int) -> Reaper:
+    chosen = settings(staleness)
+    Reaper(nursery, random.Random(seed)).end(folder / "whole", 0, **chosen)
+    whole, steps, rollouts = story(folder / "whole")
+    assert [step for step, _ in steps] == list(range(1, STEPS + 1))
+    reaper = Reaper(nursery, random.Random(seed))
+    while reaper.kills < kills:
+        lives = folder / f"lives-{reaper.kills}"
+        reaper.end(lives, kills, **chosen)
+        run, steps_again, rollouts_again = story(lives)
+        assert_same_tensors(weights_of(run), weights_of(whole))
+        assert_same_tensors(optimizer_of(run), optimizer_of(whole))
+        assert steps_again == steps
+        assert rollouts_again == rollouts
+        kept = [path.name for path in sorted((run / "checkpoints").iterdir())]
+        assert kept == [path.name for path in sorted((whole / "checkpoints").iterdir())]
+    assert reaper.kills == kills
+    return reaper
+
+
+@pytest.mark.parametrize("staleness", STALENESS.values(), ids=STALENESS)
+def test_three_kills(tmp_path: Path, nursery: Nursery, staleness: int) -> None:
+    resumed_equals_uninterrupted(tmp_path, nursery, kills=3, staleness=staleness, seed=staleness)
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("staleness", STALENESS.values(), ids=STALENESS)
+def test_twenty_kills(tmp_path: Path, nursery: Nursery, staleness: int) -> None:
+    reaper = resumed_equals_uninterrupted(tmp_path, nursery, kills=20, staleness=staleness, seed=2 + staleness)
+    assert reaper.torn >= 3, "no kill fell into the writing of a checkpoint"
