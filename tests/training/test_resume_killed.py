@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,29 +85,27 @@ class Reaper:
     draw: random.Random
     kills: int = 0
     torn: int = 0  # kills that left a half-written checkpoint
-    logs: list[Path] = field(default_factory=list)
 
-    def end(self, folder: Path, kills: int, **settings: Any) -> float:
-        """Runs to its end, killed at most until there were `kills` in all; the seconds of its last life."""
+    def end(self, folder: Path, kills: int, **settings: Any) -> None:
+        """Runs to its end, killed at most until there were `kills` in all."""
         folder.mkdir()
-        while True:
-            started = time.monotonic()
-            pid = self.nursery.train(folder, folder / "log", resume=self._run(folder), **settings)
+        while (status := self._status(folder)) != "succeeded":
+            resume = None if status is None else "last"
+            pid = self.nursery.train(folder, folder / "log", resume=resume, **settings)
             if self.kills < kills:
                 self._wait_for_a_moment(pid, folder)
             else:
                 wait(lambda: self.nursery.ended(pid))  # noqa: B023
-            if not self.nursery.kill(pid):
-                return time.monotonic() - started
-            self.kills += 1
-            self.torn += bool(self._temporaries(folder))
+            if self.nursery.kill(pid):
+                self.kills += 1
+                self.torn += bool(self._temporaries(folder))
 
-    def _run(self, folder: Path) -> str | None:
-        """None where the first life ended before there was a run."""
+    def _status(self, folder: Path) -> str | None:
+        """Of the only run; None where a life ended before there was one."""
         if not (folder / "work" / "etude.db").exists():
             return None
         with Store.open(folder / "work") as store:
-            return "last" if store.runs() else None
+            return next((run.status for run in store.runs()), None)
 
     def _wait_for_a_moment(self, pid: int, folder: Path) -> None:
         if self.draw.random() < 0.5:  # while a checkpoint is written, or renamed, or deleted
