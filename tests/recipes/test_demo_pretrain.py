@@ -260,5 +260,5 @@ REHEARSAL = dataclasses.replace(
 def test_rehearsal_of_everything_in_processes_of_their_own(tmp_path: Path) -> None:
     assert pretrain(REHEARSAL, tmp_path, dataclasses.replace(HERE, workers=2))
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert rows[-1]["loss_written"] < 1.6 < 3 < rows[0]["loss_written"]
+    assert rows[-1]["loss_written"] < 1.6 < 2.2 < rows[0]["loss_written"]
     assert json.loads((tmp_path / "model" / "pretraining.json").read_text())["steps"] == rows[-1]["step"]

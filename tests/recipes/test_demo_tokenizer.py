@@ -1,4 +1,4 @@
-"""The bundled model's tokenizer: single digits, names in pieces that are alike everywhere, text given back exactly."""
+"""The bundled model's tokenizer: single digits, names in pieces that are the same everywhere, no text is lost."""
 
 from __future__ import annotations
 

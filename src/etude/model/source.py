@@ -1,8 +1,8 @@
 """Where a model's weights are, decided from its name alone: nothing is loaded, and torch is not imported.
 
 A name is a folder in Hugging Face's format, a folder with a LoRA adapter, a `.gguf` file (a path, or
-`package/file.gguf` inside an installed Python package), the id of a model on the hub, or "tiny-random": a toy with
-random weights (`etude.model.tiny`).
+`package/file.gguf` inside an installed Python package), the id of a model on the hub, "etude-demo": the small model
+that comes with Etude (`etude.recipes.email_demo`), or "tiny-random": a toy with random weights (`etude.model.tiny`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ HUB_TIMEOUT_S = 4.0
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 TINY_RANDOM = "tiny-random"
+BUNDLED = "etude-demo"
 
 SourceKind = Literal["folder", "adapter", "gguf", "hub", "tiny"]
 
@@ -57,6 +59,8 @@ def resolve_model(name: str) -> ModelSource:
     """
     if name == TINY_RANDOM:
         return ModelSource(name, "tiny", None)
+    if name == BUNDLED:
+        return _resolve_folder(name, Path(str(resources.files("etude"))) / "recipes" / "email_demo" / "model")
     path = Path(name).expanduser()
     if path.is_dir():
         return _resolve_folder(name, path)
@@ -173,5 +177,5 @@ def _not_on_disk(name: str) -> ModelError:
 
 
 def _names_that_work() -> str:
-    names = ", ".join([*(model.name for model in installed_models()), TINY_RANDOM])
+    names = ", ".join([*(model.name for model in installed_models()), BUNDLED, TINY_RANDOM])
     return f"Names that work here: {names}; or a folder with config.json; or a .gguf file."
