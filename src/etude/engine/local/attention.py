@@ -46,15 +46,15 @@ def split_blocks(slots: Sequence[int], lengths: Sequence[int]) -> list[Block]:
     its neighbours' call where that is cheaper than a new one, so that work follows the real lengths.
     """
     blocks: list[Block] = []
+    first = longest = 0
     for turn, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
-        if blocks:
-            block = blocks[-1]
-            longest = max(block.length, length)
-            apart = (block.stop - block.start) * block.length + length + CALL_COST
-            if (slot + 1 - block.start) * longest <= apart:
-                blocks[-1] = Block(block.first, turn + 1, block.start, slot + 1, longest)
-                continue
-        blocks.append(Block(turn, turn + 1, slot, slot + 1, length))
+        padded = (slot + 1 - slots[first]) * max(longest, length)
+        if turn > first and padded > (slots[turn - 1] + 1 - slots[first]) * longest + length + CALL_COST:
+            blocks.append(Block(first, turn, slots[first], slots[turn - 1] + 1, longest))
+            first, longest = turn, 0
+        longest = max(longest, length)
+    if slots:
+        blocks.append(Block(first, len(slots), slots[first], slots[-1] + 1, longest))
     return blocks
 
 
@@ -101,27 +101,23 @@ class SlotAttention:
     def _decode(
         self, block: Block, mask: Tensor | None, query: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Float[Tensor, "turns heads dim"]:
-        """One token of each turn. The query heads that share a key head stand in for the tokens of that head."""
+        """One token of each turn. The query heads that share a key head are one batch of rows over its keys."""
         heads, _, dim = query.shape
-        turns, rows, kv_heads = block.last - block.first, block.stop - block.start, keys.shape[1]
-        states = query[:, block.first : block.last].transpose(0, 1).reshape(turns, kv_heads, heads // kv_heads, dim)
+        turns, rows = block.last - block.first, block.stop - block.start
         inside = None if turns == rows else self.slots[block.first : block.last] - block.start
+        queries = query[:, block.first : block.last].transpose(0, 1) * scaling
         if inside is not None:  # idle slots in between get a query that nobody reads
-            states = states.new_zeros(rows, *states.shape[1:]).index_copy_(0, inside, states)
-        attended = F.scaled_dot_product_attention(
-            states,
-            keys[block.start : block.stop, :, : block.length],
-            values[block.start : block.stop, :, : block.length],
-            attn_mask=mask,
-            scale=scaling,
-        )
-        if inside is not None:
-            attended = attended.index_select(0, inside)
-        return attended.reshape(turns, heads, dim)
+            queries = queries.new_zeros(rows, heads, dim).index_copy_(0, inside, queries)
+        key, value = (states[block.start : block.stop].flatten(0, 1)[:, : block.length] for states in (keys, values))
+        queries = queries.reshape(len(key), -1, dim)
+        scores = torch.bmm(queries, key.transpose(1, 2)).view(rows, heads, block.length)
+        if mask is not None:
+            scores += mask
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+        attended = torch.bmm(weights.view(len(key), -1, block.length), value).view(rows, heads, dim)
+        return attended if inside is None else attended.index_select(0, inside)
 
-    def _block_mask(
-        self, block: Block, lengths: Sequence[int], like: Tensor
-    ) -> Float[Tensor, "rows 1 1 length"] | None:
+    def _block_mask(self, block: Block, lengths: Sequence[int], like: Tensor) -> Float[Tensor, "rows 1 length"] | None:
         """Minus infinity beyond each row's length; None where all rows are equally long."""
         inside = lengths[block.first : block.last]
         if block.stop - block.start == len(inside) and min(inside) == block.length:
@@ -129,7 +125,7 @@ class SlotAttention:
         valid = torch.ones(block.stop - block.start, dtype=torch.long, device=like.device)
         valid[self.slots[block.first : block.last] - block.start] = torch.tensor(inside, device=like.device)
         beyond = torch.arange(block.length, device=like.device) >= valid[:, None]
-        return like.new_zeros(beyond.shape).masked_fill_(beyond, -torch.inf)[:, None, None]
+        return like.new_zeros(beyond.shape).masked_fill_(beyond, -torch.inf).unsqueeze(1)
 
 
 def _prefill(

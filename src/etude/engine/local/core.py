@@ -138,6 +138,8 @@ class EngineCore:
         decoding = sorted((turn for turn in self._turns if turn.tokens), key=lambda turn: turn.slot)
         prefilling, chunks = self._next_chunks()
         if not decoding and not chunks:
+            if self.busy:
+                raise RuntimeError("turns wait for each other: none decodes and none has prompt tokens to run")
             return []
         hidden = self._forward(decoding, chunks)
         completed = [turn for turn in prefilling if self._table.computed[turn.slot] == len(turn.prompt)]

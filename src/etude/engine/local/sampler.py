@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from etude.errors import ModelError
 
+BLOCK = 64  # tokens
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 
@@ -34,18 +36,32 @@ def sample_tokens(
     temperatures: 0 takes the best token, and its log-probability under temperature 1. uniform: in [0, 1); the token is
     where the cumulated distribution, in float64, passes it. Raises ModelError where logits are not finite.
     """
-    greedy = torch.tensor([temperature == 0 for temperature in temperatures], device=logits.device)
     divisor = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
     logprobs = torch.log_softmax(logits.float() / divisor[:, None], dim=-1)
-    cumulated = logprobs.double().exp_().cumsum_(dim=-1)
+    tokens = _invert(logprobs, torch.from_numpy(uniform).to(logits.device))
+    if 0 in temperatures:
+        greedy = torch.tensor([temperature == 0 for temperature in temperatures], device=logits.device)
+        tokens = torch.where(greedy, logprobs.argmax(dim=-1), tokens)
+    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+
+
+def _invert(logprobs: Float[Tensor, "turns vocab"], uniform: Float[Tensor, "turns"]) -> Int[Tensor, "turns"]:
+    """The first token whose cumulated probability is above `uniform`, found by blocks of tokens: cumulating blocks, and
+    then one block's tokens, takes a tenth of the time of cumulating the vocabulary."""
+    padding = -logprobs.shape[-1] % BLOCK
+    probabilities = F.pad(logprobs, (0, padding), value=-torch.inf).double().exp_()
+    blocks = probabilities.view(len(probabilities), -1, BLOCK)
+    cumulated = blocks.sum(-1).cumsum_(-1)
     total = cumulated[:, -1:]
     if not torch.isfinite(total).all():
         raise ModelError("the model's logits are not finite: its weights have diverged (lower the learning rate)")
-    # the first token whose cumulated mass is above the target: never one of probability 0
-    target = torch.from_numpy(uniform).to(logits.device)[:, None] * total
-    drawn = torch.searchsorted(cumulated, target, right=True).squeeze(-1)
-    tokens = torch.where(greedy, logprobs.argmax(dim=-1), drawn)
-    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+    target = uniform[:, None] * total
+    block = torch.searchsorted(cumulated, target, right=True)
+    before = F.pad(cumulated, (1, 0)).gather(-1, block)
+    inside = blocks[torch.arange(len(block), device=block.device), block[:, 0]].cumsum_(-1)
+    # the block's tokens were added up in another order: stay below their sum, so that the last one possible is the last
+    rest = torch.minimum(target - before, torch.nextafter(inside[:, -1:], torch.zeros_like(total)))
+    return (block * BLOCK + torch.searchsorted(inside, rest, right=True)).squeeze(-1)
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
