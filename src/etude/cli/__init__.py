@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from etude.cli.evaluate import register as register_evaluate
 from etude.cli.inspect import register as register_inspect
@@ -15,7 +18,19 @@ from etude.cli.mail import app as mail_app
 from etude.cli.train import register as register_train
 from etude.errors import EtudeError, RunCancelled
 
+
+class _Commands(TyperGroup):
+    """Ctrl-C before there is a run, or in a command without one, ends as it does in a run: with exit code 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise RunCancelled("stopped") from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -42,6 +57,7 @@ app.add_typer(mail_app, name="mail")
 
 def main() -> None:
     """Entry point: errors that Etude raises on purpose become one message and their own exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers would only warn about forks
     try:
         app()

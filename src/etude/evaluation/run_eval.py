@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +20,12 @@ from etude.rollout.scripted import play
 from etude.training.config import RunConfig
 from etude.training.events import Observer, RunStarted, silent
 from etude.training.recorder import Recorder
-from etude.training.run import Prepared, drive, managed_run
-from etude.training.runtime import Runtime, build_runtime, find_model, pick
+from etude.training.run import Prepared, drive, managed_run, stopped_message
+from etude.training.runtime import Runtime, find_model, open_runtime, pick
 from etude.training.summary import summarize
+
+if TYPE_CHECKING:
+    from etude.engine.local import LocalEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,8 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         recorder = Recorder(prepared.store, run_id, observer)
         recorder.tell(RunStarted(run_id, "eval", 0))
         groups: list[Group] = []
-        if config.eval.policy == "model":
-            source = find_model(config, prepared.store)
-            with build_runtime(config, prepared.environment, source) as runtime:
-                recorder.problems(runtime.problems)
-                drive(prepared.store, run_id, _play_model(runtime, recorder, scenarios, groups))
-        else:
-            drive(prepared.store, run_id, _play_policy(prepared.environment, config, recorder, scenarios, groups))
+        work = _play_model if config.eval.policy == "model" else _play_policy
+        drive(recorder, work(prepared, recorder, scenarios, groups), stopped_message(prepared, run_id))
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **pass_figures(groups)}
         recorder.store.add_step(run_id, 0, figures)
@@ -57,41 +56,47 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         return EvalResult(run_id, figures, intervals(groups, config.seed))
 
 
-async def _play_model(runtime: Runtime, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]) -> None:
-    from etude.training.loop import make_engine
-
-    config = runtime.config
-    engine = make_engine(runtime, config.sampling.max_concurrent, lambda: 0)
-    player = Player(
-        environment=runtime.environment,
-        engine=engine,
-        chat=runtime.chat,
-        seed=config.seed,
-        temperature=config.eval.temperature,
-        max_retries=config.sampling.max_retries,
-        max_concurrent=None if config.deterministic else config.sampling.max_concurrent,
-    )
-    try:
-        groups += await play_scenarios(
-            player,
-            scenarios,
-            config.eval.attempts,
-            name="eval",
-            chunk=config.sampling.max_concurrent if config.deterministic else None,
-            on_group=lambda group: recorder.group(0, config.eval.split, group),
-            on_progress=partial(recorder.progress, config.eval.split),
+async def _play_model(
+    prepared: Prepared, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
+) -> None:
+    config = prepared.config
+    source = find_model(config, prepared.store)
+    async with open_runtime(config, prepared.environment, source) as runtime:
+        recorder.problems(runtime.problems)
+        engine = await runtime.in_compute(partial(_make_engine, runtime))
+        player = Player(
+            environment=prepared.environment,
+            engine=engine,
+            chat=runtime.chat,
+            seed=config.seed,
+            temperature=config.eval.temperature,
+            max_retries=config.sampling.max_retries,
+            max_concurrent=None if config.deterministic else config.sampling.max_concurrent,
         )
-    finally:
-        await engine.aclose()
+        try:
+            groups += await play_scenarios(
+                player,
+                scenarios,
+                config.eval.attempts,
+                name="eval",
+                chunk=config.sampling.max_concurrent if config.deterministic else None,
+                on_group=lambda group: recorder.group(0, config.eval.split, group),
+                on_progress=partial(recorder.progress, config.eval.split),
+            )
+        finally:
+            await engine.aclose()
+
+
+def _make_engine(runtime: Runtime) -> LocalEngine:
+    from etude.training.loop import make_engine  # imports torch
+
+    return make_engine(runtime, runtime.config.sampling.max_concurrent, lambda: 0)
 
 
 async def _play_policy(
-    environment: Environment,
-    config: RunConfig,
-    recorder: Recorder,
-    scenarios: Sequence[Scenario],
-    groups: list[Group],
+    prepared: Prepared, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
 ) -> None:
+    environment, config = prepared.environment, prepared.config
     policy = environment.policies[config.eval.policy]
     for number, scenario in enumerate(scenarios):
         rollout = await play(environment, scenario, policy)

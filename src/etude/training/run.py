@@ -4,27 +4,33 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from etude.environment.environment import Environment
-from etude.errors import ConfigError, RunCancelled
+from etude.errors import ConfigError, RunCancelled, StorageError
 from etude.rollout.traces import Trace
 from etude.store.records import Run, RunKind
 from etude.store.store import Store
 from etude.training.checkpoints import Checkpoint, Checkpoints
 from etude.training.config import RunConfig, parse_config
-from etude.training.events import Observer, RunStarted, silent
+from etude.training.events import Note, Observer, RunStarted, silent
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import Runtime, build_environment, build_runtime, find_model, pin_runs, run_folder
+from etude.training.runtime import build_environment, find_model, open_runtime, pin_runs, run_folder
 from etude.training.stop import run_until_stopped
 from etude.training.traces import find_traces
 
+if TYPE_CHECKING:
+    from etude.training.loop import Trainer
+    from etude.training.warmstart import WarmStart
+
 HEARTBEAT_EVERY_S = 15.0
+HARD_STOP_WAIT_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Prepared:
 
     kind: RunKind
     model: str  # what plays, for people: the model's name, or the scripted policy's
+    from_code: bool = False  # the environment was given by a program, and not named by the configuration
 
     @classmethod
     def of(cls, config: RunConfig, kind: RunKind, environment: Environment | None = None) -> Prepared:
@@ -57,10 +64,10 @@ class Prepared:
             if config.eval.policy not in made.policies:
                 known = ", ".join(["model", *made.policies])
                 raise ConfigError(f"environment {made.name} has no policy {config.eval.policy!r}; there are: {known}")
-            return cls(config, made, store, kind, f"policy {config.eval.policy}")
+            return cls(config, made, store, kind, f"policy {config.eval.policy}", environment is not None)
         config = pin_runs(config, store)
         find_model(config, store)
-        return cls(config, made, store, kind, config.model.name)
+        return cls(config, made, store, kind, config.model.name, environment is not None)
 
 
 def train(
@@ -90,7 +97,7 @@ def _prepare(
     run: Run | None = None
     if resume is not None:
         run = Store.open(Path(config.workspace)).find_run(resume)
-        config = _saved_config(run, kind)
+        config = _saved_config(run, kind).model_copy(update={"workspace": config.workspace})  # it may have moved
     prepared = Prepared.of(config, kind, environment)
     learner_config(prepared.config, prepared.environment.limits.max_tokens)
     return prepared, run
@@ -109,30 +116,34 @@ def _learn(prepared: Prepared, observer: Observer, run: Run | None) -> RunResult
             checkpoints.truncate(step)
             recorder.note("info", f"resumed from step {step}", data={"truncated": lost})
         recorder.tell(RunStarted(run_id, kind, config.training.steps, step))
-        with build_runtime(config, prepared.environment, find_model(config, store)) as runtime:
-            recorder.problems(runtime.problems)
-            work = _work(runtime, recorder, checkpoints, traces, kind, latest)
-            drive(store, run_id, work, f"etude {kind} --resume {run_id}")
+        drive(recorder, _session(prepared, recorder, checkpoints, traces, latest), stopped_message(prepared, run_id))
         kept = checkpoints.best() or checkpoints.latest()
         return RunResult(run_id, run_folder(store, run_id), kept.path / "model" if kept else None)
 
 
-def _work(
-    runtime: Runtime,
+async def _session(
+    prepared: Prepared,
     recorder: Recorder,
     checkpoints: Checkpoints,
     traces: Sequence[Trace],
-    kind: str,
     latest: Checkpoint | None,
-) -> Coroutine[Any, Any, None]:
-    """Made after the model is loaded, which is when torch may be imported."""
-    if kind == "sft":
-        from etude.training.warmstart import WarmStart
+) -> None:
+    """Everything between the start of the run and its end."""
+    source = find_model(prepared.config, prepared.store)
+    async with open_runtime(prepared.config, prepared.environment, source) as runtime:
+        recorder.problems(runtime.problems)
 
-        return WarmStart(runtime, recorder, checkpoints, traces, latest).run()
-    from etude.training.loop import Trainer
+        def make() -> Trainer | WarmStart:  # imports torch
+            if prepared.kind == "sft":
+                from etude.training.warmstart import WarmStart
 
-    return Trainer(runtime, recorder, checkpoints, latest).run()
+                return WarmStart(runtime, recorder, checkpoints, traces, latest)
+            from etude.training.loop import Trainer
+
+            return Trainer(runtime, recorder, checkpoints, latest)
+
+        work = await runtime.in_compute(make)
+        await work.run()
 
 
 def _saved_config(run: Run, kind: str) -> RunConfig:
@@ -143,13 +154,28 @@ def _saved_config(run: Run, kind: str) -> RunConfig:
     return parse_config(run.config)
 
 
-def drive(store: Store, run_id: str, main: Coroutine[Any, Any, None], resume_command: str | None = None) -> None:
-    """Runs the coroutine; Ctrl-C marks the run cancelled and raises RunCancelled within two seconds."""
-    message = f"stopped; {run_id} is marked cancelled."
-    if resume_command is not None:
-        message += f" Go on with: {resume_command}"
-    alive = _with_heartbeat(store, run_id, main)
-    run_until_stopped(alive, message, on_hard_stop=lambda: _mark_cancelled(store, run_id))
+def stopped_message(prepared: Prepared, run_id: str) -> str:
+    """What a person who stopped a run is told."""
+    message, kind, workspace = f"stopped; {run_id} is marked cancelled.", prepared.kind, prepared.config.workspace
+    if kind not in ("train", "sft"):
+        return message
+    if prepared.from_code:
+        return f'{message} Go on with: etude.{kind}(..., resume="{run_id}")'
+    where = "" if workspace == RunConfig.model_fields["workspace"].default else f" --workspace {shlex.quote(workspace)}"
+    return f"{message} Go on with: etude {kind} --resume {run_id}{where}"
+
+
+def drive(recorder: Recorder, main: Coroutine[Any, Any, None], message: str) -> None:
+    """Runs the coroutine; Ctrl-C raises RunCancelled(message) within two seconds, or marks the run cancelled, tells the
+    observer so, and ends the process."""
+
+    def on_hard_stop() -> None:
+        # From another thread, while the main one may hold the store: a connection of its own, and no long wait.
+        with Store.open(recorder.store.workspace, busy_timeout_s=HARD_STOP_WAIT_S) as own:
+            own.set_status(recorder.run_id, "cancelled")
+        recorder.tell(Note("warn", message, "stopped"))
+
+    run_until_stopped(_with_heartbeat(recorder.store, recorder.run_id, main), message, on_hard_stop)
 
 
 async def _with_heartbeat(store: Store, run_id: str, main: Coroutine[Any, Any, None]) -> None:
@@ -167,36 +193,50 @@ async def _with_heartbeat(store: Store, run_id: str, main: Coroutine[Any, Any, N
         beating.cancel()
 
 
-def _mark_cancelled(store: Store, run_id: str) -> None:
-    """From another thread, while the main one may hold the store: a connection of its own."""
-    with Store.open(store.workspace) as own:
-        own.set_status(run_id, "cancelled")
-
-
 @contextmanager
 def managed_run(prepared: Prepared, run: Run | None = None) -> Iterator[str]:
     """Creates the run (or goes on with it) and records how it ended: succeeded, cancelled or failed."""
-    config, store = prepared.config, prepared.store
-    if run is None:
-        run_id = store.create_run(
-            prepared.kind,
-            name=config.name,
-            environment=prepared.environment.name,
-            model=prepared.model,
-            config=config.model_dump(mode="json"),
-        )
-        folder = run_folder(store, run_id)
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-    else:
-        run_id = run.id
+    store = prepared.store
+    run_id = _create_run(prepared) if run is None else run.id
+    if run is not None:
         store.resume_run(run_id)
     try:
+        if run is None:
+            _save_config(prepared, run_id)
         yield run_id
-    except (RunCancelled, KeyboardInterrupt):
-        store.set_status(run_id, "cancelled")
-        raise
+    except (RunCancelled, KeyboardInterrupt) as stop:
+        _mark(store, run_id, "cancelled", stop)
+        raise RunCancelled(stopped_message(prepared, run_id)) from None
     except BaseException as error:
-        store.set_status(run_id, "failed", error=f"{type(error).__name__}: {error}")
+        _mark(store, run_id, "failed", error)
         raise
     store.set_status(run_id, "succeeded")
+
+
+def _create_run(prepared: Prepared) -> str:
+    return prepared.store.create_run(
+        prepared.kind,
+        name=prepared.config.name,
+        environment=prepared.environment.name,
+        model=prepared.model,
+        config=prepared.config.model_dump(mode="json"),
+    )
+
+
+def _save_config(prepared: Prepared, run_id: str) -> None:
+    """For people: what is resumed is the configuration in the store. Raises StorageError."""
+    folder = run_folder(prepared.store, run_id)
+    try:
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(prepared.config.to_yaml(), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write the run's folder {folder}: {error.strerror or error}") from error
+
+
+def _mark(store: Store, run_id: str, status: Literal["cancelled", "failed"], error: BaseException) -> None:
+    """Records how the run ended. Where the store itself is what failed, the first error says so; a run that could not
+    be marked shows as interrupted once its process is gone, and is as resumable."""
+    try:
+        store.set_status(run_id, status, error=None if status == "cancelled" else f"{type(error).__name__}: {error}")
+    except StorageError as second:
+        error.add_note(f"and the run could not be marked {status}: {second}")

@@ -9,11 +9,13 @@ import asyncio
 import random
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from etude.environment.environment import Environment, load_environment
 from etude.environment.scenario import Scenario
@@ -90,14 +92,22 @@ class Runtime:
     async def in_compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.compute, work)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.compute.shutdown(wait=False, cancel_futures=True)
+@asynccontextmanager
+async def open_runtime(config: RunConfig, environment: Environment, source: ModelSource) -> AsyncIterator[Runtime]:
+    """The model is loaded on the compute thread, as it is used there: the event loop, and Ctrl-C, need not wait. At the
+    end the thread's last work is waited for, so that nothing is written after the run has ended."""
+    compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+    try:
+        loading = partial(_build_runtime, config, environment, source, compute)
+        yield await asyncio.get_running_loop().run_in_executor(compute, loading)
+    finally:
+        compute.shutdown(wait=True, cancel_futures=True)
 
 
-def build_runtime(config: RunConfig, environment: Environment, source: ModelSource) -> Runtime:
+def _build_runtime(
+    config: RunConfig, environment: Environment, source: ModelSource, compute: ThreadPoolExecutor
+) -> Runtime:
     """Loads the model. Seeds every global generator, so that what libraries draw is the run's too."""
     import numpy as np
     import torch
@@ -114,7 +124,7 @@ def build_runtime(config: RunConfig, environment: Environment, source: ModelSour
     section = config.model
     loaded = load_model(source, dtype=section.dtype, device=section.device, lora=lora_settings(section))
     chat = chat_format(loaded.tokenizer, section.chat)
-    return Runtime(config, environment, loaded, chat, ThreadPoolExecutor(1, thread_name_prefix="compute"))
+    return Runtime(config, environment, loaded, chat, compute)
 
 
 def lora_settings(model: ModelConfig) -> LoraSettings | None:
