@@ -1,5 +1,5 @@
-"""Trainings in processes of their own, which can be killed: forked from one that has imported everything, so that a
-life costs no start of Python. The forking process runs nothing else, and has one thread."""
+"""Processes of Etude that can be watched, signalled and killed: forked from one that has imported everything, so that
+a life costs no start of Python. The forking process runs nothing else, and has one thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,67 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 TESTS = Path(__file__).resolve().parent.parent
+PATIENCE_S = 120.0
 
 
+def wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not until():
+        assert time.monotonic() < deadline, f"nothing happened for {PATIENCE_S:g} s"
+        time.sleep(0.0005)
+
+
+@dataclass
+class Life:
+    """One process. log: what it wrote to its standard output and error."""
+
+    nursery: Nursery
+    pid: int
+    log: Path
+    code: int | None = None
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def ended(self) -> bool:
+        if self.code is None:
+            answer = self.nursery.ask("poll", pid=self.pid)
+            self.code = int(answer) if answer else None
+        return self.code is not None
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended; minus the signal's number where that ended it."""
+        wait(self.ended)
+        assert self.code is not None
+        return self.code
+
+    def send(self, number: signal.Signals) -> None:
+        assert not self.ended(), f"it had ended with {self.code} before it was signalled:\n{self.output}"
+        os.kill(self.pid, number)
+
+    def kill(self) -> bool:
+        """kill -9; whether it lived until then. Fails with its output where it had ended in another way than well."""
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+        code = self.wait()
+        assert code in (0, -signal.SIGKILL), f"it ended with {code}:\n{self.output}"
+        return code != 0
+
+
+@dataclass
 class Nursery:
-    """Starts lives until it is closed, which ends those that are left."""
+    """Starts lives until it is left, which ends those that go on."""
+
+    lives: list[Life] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
@@ -24,42 +76,31 @@ class Nursery:
             [sys.executable, "-m", "support.lives"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
-        self._alive: dict[int, Path] = {}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for pid in list(self._alive):
-            self.kill(pid)
+        for life in self.lives:
+            if not life.ended():
+                os.kill(life.pid, signal.SIGKILL)
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(PATIENCE_S)
 
-    def train(self, folder: Path, log: Path, **settings: Any) -> int:
-        """A process that runs `support.training.train_drawers`; its id. log: where its output goes."""
-        pid = int(self._ask("train", folder=str(folder), log=str(log), settings=settings))
-        self._alive[pid] = log
-        return pid
+    def train(self, folder: Path, **settings: Any) -> Life:
+        """`support.training.train_drawers` in `folder`."""
+        return self._start("train", folder, settings=settings)
 
-    def ended(self, pid: int) -> bool:
-        """Whether it has ended by itself, as it should. Fails with its output where it should not have."""
-        if pid not in self._alive:
-            return True
-        code = self._ask("ended", pid=pid)
-        if code == "":
-            return False
-        log = self._alive.pop(pid)
-        assert code == "0", f"a life ended with {code}:\n{log.read_text()}"
-        return True
+    def command(self, folder: Path, *arguments: str) -> Life:
+        """`etude ARGUMENTS` in `folder`."""
+        return self._start("command", folder, arguments=arguments)
 
-    def kill(self, pid: int) -> bool:
-        """kill -9; whether it lived until then."""
-        if self.ended(pid):
-            return False
-        os.kill(pid, signal.SIGKILL)
-        del self._alive[pid]
-        return self._ask("reap", pid=pid) == str(-signal.SIGKILL)
+    def _start(self, what: str, folder: Path, **arguments: Any) -> Life:
+        log = folder / f"output-{len(self.lives)}.txt"
+        life = Life(self, int(self.ask(what, folder=str(folder), log=str(log), **arguments)), log)
+        self.lives.append(life)
+        return life
 
-    def _ask(self, what: str, **arguments: Any) -> str:
+    def ask(self, what: str, **arguments: Any) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"what": what, **arguments}) + "\n")
@@ -71,24 +112,30 @@ class Nursery:
 
 def serve() -> None:
     """The other side: one JSON object a line, one line of answer each."""
-    import etude.training.loop  # noqa: F401
+    import etude.cli
+    import etude.cli.display
+    import etude.training.loop
+    import etude.training.warmstart
     from support.training import train_drawers  # all that a life needs is imported here, once
 
     for line in sys.stdin:
         order = json.loads(line)
-        if order["what"] == "train":
-            pid = os.fork()
-            if pid == 0:
-                log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(log, 1)
-                os.dup2(log, 2)
-                train_drawers(Path(order["folder"]), **order["settings"])
-                return
-            answer: object = pid
-        else:
-            pid, status = os.waitpid(order["pid"], os.WNOHANG if order["what"] == "ended" else 0)
+        if order["what"] == "poll":
+            pid, status = os.waitpid(order["pid"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else ""
+        else:
+            answer = os.fork()
+        if answer == 0 and order["what"] != "poll":
+            os.chdir(order["folder"])
+            log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+                os.dup2(descriptor, target)
+            if order["what"] == "train":
+                train_drawers(Path(order["folder"]), **order["settings"])
+            else:
+                sys.argv = ["etude", *order["arguments"]]
+                etude.cli.main()
+            return
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
 

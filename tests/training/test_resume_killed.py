@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lives import Nursery
+from support.lives import Life, Nursery, wait
 from support.training import assert_same_tensors, optimizer_of, weights_of
 
 from etude.store.store import Store
@@ -29,13 +29,6 @@ def settings(staleness: int) -> dict[str, Any]:
         "sampling": {"staleness": staleness},
         "training": {"eval_every": 2, "eval_scenarios": 6, "keep_best": 1},
     }
-
-
-def wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not until():
-        assert time.monotonic() < deadline, "nothing happened for two minutes"
-        time.sleep(0.0005)
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +84,12 @@ class Reaper:
         folder.mkdir()
         while (status := self._status(folder)) != "succeeded":
             resume = None if status is None else "last"
-            pid = self.nursery.train(folder, folder / "log", resume=resume, **settings)
+            life = self.nursery.train(folder, resume=resume, **settings)
             if self.kills < kills:
-                self._wait_for_a_moment(pid, folder)
+                self._wait_for_a_moment(life, folder)
             else:
-                wait(lambda: self.nursery.ended(pid))  # noqa: B023
-            if self.nursery.kill(pid):
+                life.wait()
+            if life.kill():
                 self.kills += 1
                 self.torn += bool(self._temporaries(folder))
 
@@ -107,17 +100,17 @@ class Reaper:
         with Store.open(folder / "work") as store:
             return next((run.status for run in store.runs()), None)
 
-    def _wait_for_a_moment(self, pid: int, folder: Path) -> None:
+    def _wait_for_a_moment(self, life: Life, folder: Path) -> None:
         if self.draw.random() < 0.5:  # while a checkpoint is written, or renamed, or deleted
             before, count, seen = self._temporaries(folder), self.draw.randint(1, 3), set[Path]()
 
             def writing() -> bool:
                 seen.update(self._temporaries(folder) - before)
-                return len(seen) >= count or self.nursery.ended(pid)
+                return len(seen) >= count or life.ended()
 
             wait(writing)
         moment = time.monotonic() + self.draw.choice([0.01, 0.1, 1.0]) * self.draw.random()
-        wait(lambda: time.monotonic() > moment or self.nursery.ended(pid))
+        wait(lambda: time.monotonic() > moment or life.ended())
 
     def _temporaries(self, folder: Path) -> set[Path]:
         return set(folder.glob("work/runs/*/checkpoints/.tmp-*"))
