@@ -42,7 +42,7 @@ CYCLE.append(CYCLE)
 @pytest.mark.parametrize(
     "value",
     [object(), {1, 2}, (1, 2), b"bytes", float("nan"), [float("inf")], {1: "a"}, {"deep": [{"er": object()}]}, CYCLE],
-    ids=repr,
+    ids=["object", "set", "tuple", "bytes", "nan", "infinity", "number key", "deep object", "cycle"],
 )
 def test_a_value_that_is_not_json_is_named_by_its_key(value: Any) -> None:
     with pytest.raises(StateError, match=r"^state\['bad'\] is not JSON: .*key with \"_\""):
