@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTo
 from etude.environment.calls import ToolCall
 from etude.environment.environment import Environment, Limits
 from etude.environment.scenario import Scenario
-from etude.environment.tools import ToolContext, tool
+from etude.environment.tools import Tool, ToolContext, tool
 from etude.grading.rubric import Grader, Rubric
 from etude.model.tiny import tiny_model
 from etude.rollout.chat import CHAT_FORMATS
@@ -141,7 +141,9 @@ class ShuffledReward:
         return self.random.choice(self.dealt)
 
 
-def drawers(rubric: Rubric | Grader = reward, scenarios: int = 64) -> Environment:
+def drawers(
+    rubric: Rubric | Grader = reward, scenarios: int = 64, tools: Sequence[Tool] = (open_drawer, say)
+) -> Environment:
     def rows(count: int, seed: int) -> list[dict[str, Any]]:
         draw = random.Random(seed)
         made = []
@@ -154,7 +156,7 @@ def drawers(rubric: Rubric | Grader = reward, scenarios: int = 64) -> Environmen
     return Environment(
         name="drawers",
         instructions="",
-        tools=[open_drawer, say],
+        tools=tools,
         rubric=rubric,
         scenarios={"train": rows(scenarios, 1), "validation": rows(32, 2)},
         limits=Limits(max_turns=3, max_tokens_per_turn=4, max_tokens=32),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.symbols import ID, OPENS, SAYS, VALUES, correct, drawers, reward, save_symbol_model
+from support.symbols import ID, OPENS, SAYS, VALUES, drawers, reward, save_symbol_model
 from support.training import GROUPS, ROLLOUTS, assert_same_tensors, optimizer_of, train_drawers, weights_of
 from torch import Tensor
 
@@ -173,16 +173,7 @@ def slow_drawers(order: int) -> Environment:
         await hesitate()
         return await reward(rollout, scenario)
 
-    world = drawers(hesitant)
-    return Environment(
-        name=world.name,
-        instructions="",
-        tools=[open_drawer, say],
-        rubric=hesitant,
-        scenarios=world.scenarios,
-        limits=world.limits,
-        metrics=lambda rollout, scenario: {"answer_correct": correct(rollout, scenario)},
-    )
+    return drawers(hesitant, tools=[open_drawer, say])
 
 
 @pytest.mark.parametrize(
