@@ -220,8 +220,9 @@ def test_the_next_turn_prefills_only_what_is_new(llama: tuple[nn.Module, nn.Modu
     following = request_for("r", [*prompt, *first.tokens, *some_tokens(5, seed=1)])
     [sample] = core.generate([following])
     check_sample(reference, following, sample)
-    assert core.stats.kept_tokens == 40 + 12 - 1
-    assert core.stats.prefill_tokens == 1 + 5  # the last sampled token had not been fed yet
+    counts = core.stats.take()
+    assert counts["kept_tokens"] == 40 + 12 - 1
+    assert counts["prefill_tokens"] == 1 + 5  # the last sampled token had not been fed yet
 
 
 def test_a_rewritten_prompt_is_prefilled_from_where_it_differs(llama: tuple[nn.Module, nn.Module]) -> None:
@@ -232,7 +233,8 @@ def test_a_rewritten_prompt_is_prefilled_from_where_it_differs(llama: tuple[nn.M
     rewritten = request_for("r", [*prompt[:25], (prompt[25] + 1) % VOCAB, *prompt[26:]])
     [sample] = core.generate([rewritten])
     check_sample(reference, rewritten, sample)
-    assert (core.stats.kept_tokens, core.stats.prefill_tokens) == (25, 15)
+    counts = core.stats.take()
+    assert (counts["kept_tokens"], counts["prefill_tokens"]) == (25, 15)
 
 
 def test_one_slot_serves_many_rollouts_and_counts_what_it_evicts(llama: tuple[nn.Module, nn.Module]) -> None:
@@ -251,7 +253,8 @@ def test_the_least_recently_used_slot_is_evicted(llama: tuple[nn.Module, nn.Modu
         core.generate([request_for(rollout, some_tokens(20, seed=ord(rollout)))])
     core.stats.take()
     core.generate([request_for("a", some_tokens(20, seed=ord("a")))])
-    assert (core.stats.evictions, core.stats.kept_tokens) == (0, 19)
+    counts = core.stats.take()
+    assert (counts["evictions"], counts["kept_tokens"]) == (0, 19)
 
 
 def test_closing_frees_the_slot(llama: tuple[nn.Module, nn.Module]) -> None:

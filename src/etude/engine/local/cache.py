@@ -15,9 +15,10 @@ class SlotCache:
     was written: attention reads such places with weight 0, and 0 times what memory happens to hold may not be 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_slots: int, max_positions: int) -> None:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self._most = (max_slots, max_positions)
         self._slots = 0
         self._positions = 0
 
@@ -26,12 +27,13 @@ class SlotCache:
         return sum(states.nbytes for states in (*self.keys, *self.values))
 
     def reserve(self, slots: int, positions: int) -> None:
-        """Make room for this many slots and positions, by half as much again as before so that growing stays rare."""
+        """Make room for this many slots and positions, and for some more, so that growing stays rare."""
         if slots <= self._slots and positions <= self._positions:
             return
-        self._slots = max(slots, self._slots)
+        if slots > self._slots:
+            self._slots = min(max(slots, 2 * self._slots), self._most[0])
         if positions > self._positions:
-            wanted = max(positions, self._positions * 3 // 2)
+            wanted = min(max(positions, self._positions * 3 // 2), self._most[1])
             self._positions = -(-wanted // POSITIONS_ALIGN) * POSITIONS_ALIGN
         for layers in (self.keys, self.values):
             for layer, states in enumerate(layers):  # one layer at a time: old and new are held for one layer only
@@ -57,10 +59,6 @@ class SlotCache:
         """Copy the first `length` positions of one slot to another."""
         for states in (*self.keys, *self.values):
             states[target, :, :length] = states[source, :, :length]
-
-    def clear(self) -> None:
-        """Give all memory back."""
-        self.keys, self.values, self._slots, self._positions = [], [], 0, 0
 
     def _grown(self, states: Tensor) -> Tensor:
         slots, heads, positions, dim = states.shape

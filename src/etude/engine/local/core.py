@@ -72,7 +72,7 @@ class EngineCore:
 
     def reset(self) -> None:
         """Forget all turns and give the cache back."""
-        self._cache = SlotCache()
+        self._cache = SlotCache(self._max_slots, self._max_context)
         self._table = SlotTable(self._max_slots, self._max_context)
         self._turns: list[Turn] = []  # with a slot, in the order in which they got it
         self._queue: deque[Turn] = deque()  # without one
@@ -136,18 +136,15 @@ class EngineCore:
         self._admit()
         self._start_turns(version)
         decoding = sorted((turn for turn in self._turns if turn.tokens), key=lambda turn: turn.slot)
-        prefilling, chunks = self._next_chunks()
-        if not decoding and not chunks:
+        prefilling = self._next_chunks()
+        if not decoding and not prefilling:
             if self.busy:
                 raise RuntimeError("turns wait for each other: none decodes and none has prompt tokens to run")
             return []
-        hidden = self._forward(decoding, chunks)
-        completed = [turn for turn in prefilling if self._table.computed[turn.slot] == len(turn.prompt)]
-        last_of_chunk = np.cumsum([len(decoding), *(chunk.length for chunk in chunks)])[1:] - 1
-        ends = [int(end) for turn, end in zip(prefilling, last_of_chunk, strict=True) if turn in completed]
-        sampling = [*decoding, *completed]
+        hidden = self._forward(decoding, [chunk for _, chunk in prefilling])
+        sampling, rows = _with_logits(decoding, prefilling)
         if sampling:
-            self._sample(sampling, hidden[[*range(len(decoding)), *ends]], version)
+            self._sample(sampling, hidden[rows], version)
         done = [turn for turn in sampling if turn.sample is not None]
         for turn in done:
             self._leave(turn)
@@ -185,18 +182,17 @@ class EngineCore:
             self._table.begin(turn.slot, turn.prompt, prefix, version)
             turn.started = True
 
-    def _next_chunks(self) -> tuple[list[Turn], list[Chunk]]:
+    def _next_chunks(self) -> list[tuple[Turn, Chunk]]:
         """Prompt tokens to run in this step, within the budget, the earliest turns first."""
         budget = self._prefill_tokens
-        turns, chunks = [], []
+        prefilling = []
         for turn in self._turns:
             past = int(self._table.computed[turn.slot])
             length = min(len(turn.prompt) - past, budget)
             if turn.started and not turn.tokens and length > 0:
-                turns.append(turn)
-                chunks.append(Chunk(turn.slot, past, length))
+                prefilling.append((turn, Chunk(turn.slot, past, length)))
                 budget -= length
-        return turns, chunks
+        return prefilling
 
     def _forward(self, decoding: Sequence[Turn], chunks: Sequence[Chunk]) -> Float[Tensor, "tokens hidden"]:
         table, device = self._table, self._weight.device
@@ -226,3 +222,16 @@ class EngineCore:
     def _leave(self, turn: Turn) -> None:
         self._turns.remove(turn)
         self._table.rest(turn.slot)
+
+
+def _with_logits(decoding: Sequence[Turn], prefilling: Sequence[tuple[Turn, Chunk]]) -> tuple[list[Turn], list[int]]:
+    """Turns that get a token in this step, and their tokens' rows of the batch: every turn that decodes, and the last
+    prompt token of those whose prompt is complete."""
+    turns, rows = list(decoding), list(range(len(decoding)))
+    end = len(decoding)
+    for turn, chunk in prefilling:
+        end += chunk.length
+        if chunk.past + chunk.length == len(turn.prompt):
+            turns.append(turn)
+            rows.append(end - 1)
+    return turns, rows

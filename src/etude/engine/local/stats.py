@@ -1,15 +1,25 @@
-"""What the local engine did: counters, read and set back step by step."""
+"""What the local engine did: counters that only grow, read step by step."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field
+
+COUNTERS = (
+    "prefill_tokens",
+    "shared_tokens",
+    "kept_tokens",
+    "decode_tokens",
+    "evictions",
+    "steps",
+    "seconds",
+)
 
 
 @dataclass(slots=True)
 class EngineStats:
     """prefill_tokens: prompt tokens run through the model. shared_tokens: prompt tokens copied from another slot.
-    kept_tokens: prompt tokens that the rollout's own slot still held. decode_tokens: tokens sampled.
-    evictions: slots taken from a rollout between its turns. steps: forward passes. seconds: time in them."""
+    kept_tokens: prompt tokens that the turn's own slot held already. decode_tokens: tokens sampled. evictions: slots
+    taken from a rollout between its turns. steps: forward passes. seconds: time in them."""
 
     prefill_tokens: int = 0
     shared_tokens: int = 0
@@ -18,10 +28,11 @@ class EngineStats:
     evictions: int = 0
     steps: int = 0
     seconds: float = 0.0
+    _taken: dict[str, float] = field(default_factory=dict, repr=False)
 
     def take(self) -> dict[str, float]:
-        """The counts since the last call."""
-        counts = asdict(self)
-        for field in fields(self):
-            setattr(self, field.name, field.default)
-        return counts
+        """The counts since the last call. May be called while the engine counts on its own thread."""
+        now: dict[str, float] = {name: getattr(self, name) for name in COUNTERS}
+        since = {name: count - self._taken.get(name, 0) for name, count in now.items()}
+        self._taken = now
+        return since
