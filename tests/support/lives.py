@@ -3,17 +3,20 @@ a life costs no start of Python. The forking process runs nothing else, and has 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 TESTS = Path(__file__).resolve().parent.parent
 PATIENCE_S = 120.0
@@ -112,32 +115,42 @@ class Nursery:
 
 def serve() -> None:
     """The other side: one JSON object a line, one line of answer each."""
-    import etude.cli
-    import etude.cli.display
-    import etude.training.loop
-    import etude.training.warmstart
-    from support.training import train_drawers  # all that a life needs is imported here, once
+    for name in ("cli", "cli.display", "training.run", "training.loop", "training.warmstart"):
+        importlib.import_module(f"etude.{name}")  # all that a life needs, once
+    from support.training import train_drawers
 
     for line in sys.stdin:
         order = json.loads(line)
+        answer: object
         if order["what"] == "poll":
             pid, status = os.waitpid(order["pid"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else ""
-        else:
-            answer = os.fork()
-        if answer == 0 and order["what"] != "poll":
-            os.chdir(order["folder"])
-            log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
-                os.dup2(descriptor, target)
+        elif (answer := os.fork()) == 0:
             if order["what"] == "train":
-                train_drawers(Path(order["folder"]), **order["settings"])
-            else:
-                sys.argv = ["etude", *order["arguments"]]
-                etude.cli.main()
-            return
+                _live(order, partial(train_drawers, Path(order["folder"]), **order["settings"]))
+            sys.argv = ["etude", *order["arguments"]]
+            _live(order, importlib.import_module("etude.cli").main)
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
+
+
+def _live(order: dict[str, Any], work: Callable[[], object]) -> NoReturn:
+    """Ends without what Python does at exit, which takes a second after a fork: every object is touched once more."""
+    os.chdir(order["folder"])
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, target)
+    code: object = 0
+    try:
+        work()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001 - shown as Python would show it
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 if __name__ == "__main__":

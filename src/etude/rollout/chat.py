@@ -19,7 +19,7 @@ from etude.rollout.template_chat import TemplateChat
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["CHAT_FORMATS", "ChatFormat", "ParsedTurn", "ToolSpec", "chat_format"]
+__all__ = ["CHAT_FORMATS", "ChatFormat", "ParsedTurn", "ToolSpec", "chat_format", "check_chat_name"]
 
 ToolSpec = Mapping[str, Any]  # {"type": "function", "function": {"name", "description", "parameters"}}
 
@@ -80,11 +80,16 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, name: str = "auto") -> ChatF
 
     Raises ConfigError for an unknown name, ModelError where the tokenizer does not fit the format.
     """
-    if name != "auto" and name not in CHAT_FORMATS:
-        raise ConfigError(f"chat format {name!r} is unknown; there are: auto, {', '.join(sorted(CHAT_FORMATS))}")
+    check_chat_name(name)
     if name == "auto":
         name = _fitting(tokenizer)
     return CHAT_FORMATS[name](tokenizer)
+
+
+def check_chat_name(name: str) -> None:
+    """Raises ConfigError for an unknown name, without a tokenizer."""
+    if name != "auto" and name not in CHAT_FORMATS:
+        raise ConfigError(f"chat format {name!r} is unknown; there are: auto, {', '.join(sorted(CHAT_FORMATS))}")
 
 
 def _fitting(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from etude.environment.environment import Environment
 from etude.errors import ConfigError, RunCancelled, StorageError
+from etude.rollout.chat import check_chat_name
 from etude.rollout.traces import Trace
 from etude.store.records import Run, RunKind
 from etude.store.store import Store
@@ -65,6 +66,7 @@ class Prepared:
                 known = ", ".join(["model", *made.policies])
                 raise ConfigError(f"environment {made.name} has no policy {config.eval.policy!r}; there are: {known}")
             return cls(config, made, store, kind, f"policy {config.eval.policy}", environment is not None)
+        check_chat_name(config.model.chat)
         config = pin_runs(config, store)
         find_model(config, store)
         return cls(config, made, store, kind, config.model.name, environment is not None)
