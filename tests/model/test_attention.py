@@ -34,7 +34,7 @@ def test_packed_equals_each_sequence_alone_in_transformers(family: str) -> None:
     torch.testing.assert_close(packed, torch.cat(alone), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "llama-lora"])
 def test_packed_gradients_equal_those_of_each_sequence_alone(family: str) -> None:
     model, reference = model_pair(family, torch.float64)
     tokens = random_tokens(sum(LENGTHS))
@@ -51,7 +51,7 @@ def test_packed_gradients_equal_those_of_each_sequence_alone(family: str) -> Non
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(0, 5), st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_segment_does_not_depend_on_its_neighbours(
     llama: nn.Module, lengths: list[int], seed: int, random: object
 ) -> None:
