@@ -172,7 +172,7 @@ def test_the_message_of_a_fault_says_what_and_where() -> None:
     result = graded(raising(ValueError("no field 'gold'")))
     assert result.fault is not None
     assert "ValueError: no field 'gold'" in result.fault.message
-    assert "test_rubric_grade.py:" in result.fault.message
+    assert "test_rubric_grade.py, line" in result.fault.message
 
 
 def test_a_grader_that_hangs_is_a_fault() -> None:

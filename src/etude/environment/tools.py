@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from etude.environment.arguments import BadArguments, build_validator, check_parameters, read_arguments, unknown_keys
-from etude.environment.blame import blame
+from etude.environment.blame import blame, file_of
 from etude.environment.calls import CallKind, Fault, ToolCall, ToolResult
 from etude.environment.context import ToolContext
 from etude.environment.invoke import invoke, is_async
@@ -223,8 +223,7 @@ async def _run_call(tools: Mapping[str, Tool], call: ToolCall, context: ToolCont
     except asyncio.CancelledError:  # of its own making: ours would have come out of the wait above
         return _broke(tool, "exception", "cancelled itself", seconds)
     except Exception as error:  # noqa: BLE001 - the boundary that attributes every fault of a tool
-        code = getattr(inspect.unwrap(tool.function), "__code__", None)
-        message = blame(error, code.co_filename if code is not None else None)
+        message = blame(error, file_of(tool.function))
         return _broke(tool, "timeout" if isinstance(error, TimeoutError) else "exception", message, seconds)
     return _told("ok", text, tool.max_output_tokens, cut, value=value, seconds=seconds)
 

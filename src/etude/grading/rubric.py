@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import math
 import numbers
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.environment.blame import blame, file_of
 from etude.environment.calls import Fault
 from etude.environment.invoke import invoke
 from etude.environment.scenario import Scenario
@@ -132,7 +132,7 @@ async def _measure(name: str, grader: Grader, rollout: Rollout, scenario: Scenar
     except Exception as error:  # noqa: BLE001 - the one boundary to the user's grader: all that it raises is its fault
         if limit.expired():
             return Fault(where, "timeout", f"no score within {timeout_s:g} s")
-        return Fault(where, "exception", f"{type(error).__name__}: {error}{_place(error)}")
+        return Fault(where, "exception", blame(error, file_of(grader)))
     return _number(where, value)
 
 
@@ -151,11 +151,6 @@ def _number(where: str, value: Any) -> float | Fault:
 
 def _not_a_gate(name: str, value: float) -> Fault:
     return Fault(f"grader:{name}", "not_a_gate", f"it gave {value:g}, but a gate multiplies the reward: return 0 to 1")
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def _check_scores(rubric: Rubric) -> None:

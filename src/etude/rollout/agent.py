@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from pydantic_core import to_jsonable_python
 
 from etude.engine.protocol import Engine, Sample, SampleRequest
+from etude.environment.blame import blame
 from etude.environment.calls import Fault, ToolCall, ToolResult
 from etude.environment.environment import Environment, StateError, state_snapshot
 from etude.environment.scenario import Scenario
@@ -108,7 +109,7 @@ class _Loop:
                 Message("user", self.environment.prompt_for(self.scenario)),
             ]
         except Exception as error:  # may be the user's functions
-            fault = Fault("prompt", "exception", f"{type(error).__name__}: {error}")
+            fault = Fault("prompt", "exception", blame(error))
             raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.SETUP_FAULT, fault) from error
 
     async def _sample_turn(self, prompt: Sequence[int]) -> ParsedTurn:
@@ -312,5 +313,5 @@ async def _bounded(where: str, work: Awaitable[None]) -> None:
         fault = Fault(where, "timeout", f"{where} took longer than {SETUP_TIMEOUT_S:g} s")
         raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.SETUP_FAULT, fault) from None
     except Exception as error:
-        fault = Fault(where, "exception", f"{type(error).__name__}: {error}")
+        fault = Fault(where, "exception", blame(error))
         raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.SETUP_FAULT, fault) from error

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from etude.engine.protocol import Engine
+from etude.environment.blame import blame, file_of
 from etude.environment.calls import Fault
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
@@ -34,7 +35,7 @@ async def finish(environment: Environment, rollout: Rollout, scenario: Scenario)
         try:
             rollout.metrics = {name: float(value) for name, value in environment.metrics(rollout, scenario).items()}
         except Exception as error:  # noqa: BLE001  # the user's code: attributed, shown, never scored
-            fault = Fault("metrics", "exception", f"{type(error).__name__}: {error}")
+            fault = Fault("metrics", "exception", blame(error, file_of(environment.metrics)))
     if fault is not None:
         rollout.outcome, rollout.fault, rollout.reward = Outcome.GRADER_FAULT, fault, None
     return rollout
