@@ -86,6 +86,7 @@ def test_a_grader_that_always_raises_stops_the_run_and_is_never_a_reward(here: P
     assert "error: 100% of the last 50 rollouts faulted" in text
     assert "grader:missing exception: KeyError: 'gold'" in text
     assert re.search(r"world\.py, line 5\b", text)
+    assert life.output.count("warn: grader:missing") == 1, "the same over and over"
     run = only_run(here / ".etude")
     assert run.status == "failed"
     assert run.error is not None

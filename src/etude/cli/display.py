@@ -40,6 +40,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._told: set[str] = set()
         self._first_step = 0
         self._started = time.monotonic()
 
@@ -63,7 +64,16 @@ class Display:
             case Validated():
                 self.console.print(f"  [bold]{event.split}[/bold] at step {event.step}: {_figures(event.metrics)}")
             case Note():
-                self.console.print(f"[{STYLES[event.level]}]{event.level}: {escape(event.message)}[/]")
+                self._tell(event)
+
+    def _tell(self, note: Note) -> None:
+        """Once each: a grader that breaks breaks a thousand times, and the step's line counts how often."""
+        if note.message not in self._told:
+            self._told.add(note.message)
+            text = f"[{STYLES[note.level]}]{note.level}: {escape(note.message)}[/]"
+            self.console.print(text, soft_wrap=True)  # paths and commands stay whole
+        if note.type == "stopped":
+            self.console.show_cursor()  # the process ends now, without what leaving the display would do
 
     def _advance(self, event: RolloutsDone) -> None:
         if event.phase not in self._tasks:
