@@ -76,6 +76,10 @@ def regrade_command(
     """Recompute rewards over saved rollouts with the environment's rubric as it is now: no model, no tools.
 
     Change your grader, regrade yesterday's run, and see what would have been rewarded. The old rewards are kept.
+
+    Example:
+
+      etude regrade last
     """
     from etude.cli.display import Display
     from etude.evaluation.regrade import regrade

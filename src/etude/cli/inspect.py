@@ -32,7 +32,12 @@ def register(app: typer.Typer) -> None:
 
 
 def runs_command(workspace: Workspace = ".etude") -> None:
-    """List the runs of this workspace, newest first."""
+    """List the runs of this workspace, newest first.
+
+    Example:
+
+      etude runs --workspace .etude
+    """
     from etude.store.store import Store
 
     table = Table(
@@ -148,6 +153,10 @@ def models_command(workspace: Workspace = ".etude") -> None:
     """List models that work here without a download: installed, cached, and made by your own runs.
 
     Each name can be given as [cyan]model.name[/cyan].
+
+    Example:
+
+      etude models
     """
     from etude.model.load import installed_models
     from etude.store.store import Store

@@ -53,6 +53,10 @@ def import_command(
     """Build the searchable mail from one or more files. It appears when it is complete, or not at all.
 
     A line of JSON holds message_id, date (ISO 8601), subject, from, to, cc, bcc, body, file_name.
+
+    Example:
+
+      etude mail import mail.jsonl.xz --force
     """
     from etude.recipes.email_search.importing import Filters, import_mail
 
@@ -87,7 +91,12 @@ def search_command(
     ] = None,
     limit: Annotated[int, typer.Option("--max", min=1, help="How many to show.")] = 10,
 ) -> None:
-    """Search an inbox exactly as the agent's search_emails does: best match first."""
+    """Search an inbox exactly as the agent's search_emails does: best match first.
+
+    Example:
+
+      etude mail search --inbox ann@example.com --as-of 2001-05-31 meeting friday
+    """
     from etude.recipes.email_search.database import MailDatabase, match_expression
 
     if match_expression(keywords) is None:
@@ -116,7 +125,12 @@ def read_command(
     db: Database = DEFAULT_DATABASE,
     as_of: AsOf = None,
 ) -> None:
-    """Print one mail exactly as the agent reads it."""
+    """Print one mail exactly as the agent reads it.
+
+    Example:
+
+      etude mail read --inbox ann@example.com "<1234.thyme@example>"
+    """
     from etude.recipes.email_search.database import MailDatabase
     from etude.recipes.email_search.tools import as_text
 
@@ -131,7 +145,12 @@ def stats_command(
     db: Database = DEFAULT_DATABASE,
     inboxes: Annotated[int, typer.Option(min=0, help="How many addresses to list.")] = 30,
 ) -> None:
-    """How many mails there are, from when to when, from which files, and whose."""
+    """How many mails there are, from when to when, from which files, and whose.
+
+    Example:
+
+      etude mail stats --inboxes 10
+    """
     from etude.recipes.email_search.database import MailDatabase
 
     console = Console()
