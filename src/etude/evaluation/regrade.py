@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
 from etude.errors import ConfigError
-from etude.rollout.outcome import Outcome
+from etude.rollout.outcome import Outcome, Stop
 from etude.rollout.player import finish
 from etude.rollout.rollout import Rollout
+from etude.store.records import SavedRollout
 from etude.store.store import Store
 from etude.training.config import parse_config
 from etude.training.events import Observer, RolloutsDone, silent
+from etude.training.run import recorded_end
 from etude.training.runtime import build_environment
 
 BATCH = 256
@@ -49,34 +52,31 @@ def regrade(store: Store, run: str, *, environment: Environment | None = None, o
     )
     pairs: list[tuple[float, float]] = []
     changed = faults = done = 0
-    batch: list[tuple[Rollout, Rollout]] = []
-
-    def flush() -> None:
-        nonlocal changed, faults, done
-        store.add_regrades(grading, [new for _, new in batch])
-        for old, new in batch:
-            changed += old.reward != new.reward
-            faults += new.outcome is Outcome.GRADER_FAULT
-            if old.reward is not None and new.reward is not None:
-                pairs.append((old.reward, new.reward))
-        done += len(batch)
-        batch.clear()
-        observer(RolloutsDone("regrade", done, total))
-
-    for saved in store.iter_rollouts(info.id):
-        batch.append((saved.rollout, asyncio.run(_again(environment, saved.rollout, saved.scenario))))
-        if len(batch) == BATCH:
-            flush()
-    flush()
-    store.set_status(grading, "succeeded")
+    with recorded_end(store, grading, f"stopped; {grading} is marked cancelled."):
+        saved = store.iter_rollouts(info.id)
+        while batch := list(islice(saved, BATCH)):
+            fresh = asyncio.run(_grade_again(environment, batch))
+            store.add_regrades(grading, fresh)
+            for old, new in zip((each.rollout for each in batch), fresh, strict=True):
+                changed += old.reward != new.reward
+                faults += new.outcome is Outcome.GRADER_FAULT
+                if old.reward is not None and new.reward is not None:
+                    pairs.append((old.reward, new.reward))
+            done += len(batch)
+            observer(RolloutsDone("regrade", done, total))
     old_mean, new_mean = (_mean([pair[side] for pair in pairs]) for side in (0, 1))
     return Regraded(grading, done, changed, faults, old_mean, new_mean)
 
 
+async def _grade_again(environment: Environment, batch: Sequence[SavedRollout]) -> list[Rollout]:
+    return await asyncio.gather(*(_again(environment, saved.rollout, saved.scenario) for saved in batch))
+
+
 async def _again(environment: Environment, rollout: Rollout, scenario: Scenario) -> Rollout:
     """A rollout whose grader had broken gets its chance again; other faults stay ungraded."""
-    outcome = Outcome.OK if rollout.outcome is Outcome.GRADER_FAULT else rollout.outcome
-    fault = None if rollout.outcome is Outcome.GRADER_FAULT else rollout.fault
+    outcome, fault = rollout.outcome, rollout.fault
+    if outcome is Outcome.GRADER_FAULT:  # what it was before it was graded
+        outcome, fault = Outcome.OK if rollout.stop is Stop.ANSWERED else Outcome.POLICY_FAULT, None
     fresh = replace(rollout, outcome=outcome, fault=fault, reward=None, scores={}, metrics={})
     return await finish(environment, fresh, scenario)
 

@@ -50,7 +50,8 @@ class PoolState:
 
 class Pool:
     """scenario_of: the sampler, a pure function of the ticket's number. play: opens and plays one group.
-    on_group: sees every group that finished, with what became of it ("kept" or the reason of the drop)."""
+    on_group: sees every group that finished, with what became of it ("kept" or the reason of the drop), and again where
+    one that was kept is refused later as "stale"."""
 
     def __init__(
         self,
@@ -83,12 +84,12 @@ class Pool:
         whatever the engine raises."""
         self._dropped_this_step.clear()
         count = self.settings.groups_per_step
-        self._refuse_stale(version)
+        await self._refuse_stale(version)
         self._admit(version)
         while len(self._waiting) < count or (self.settings.lockstep and self._running):
             for group in await self._finished():
                 await self._sort(group)
-            self._refuse_stale(version)
+            await self._refuse_stale(version)
             if not self.settings.lockstep or len(self._waiting) < count:
                 self._admit(version)
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -144,13 +145,14 @@ class Pool:
         self.dropped[reason] += 1
         self._dropped_this_step[reason] += 1
 
-    def _refuse_stale(self, version: int) -> None:
+    async def _refuse_stale(self, version: int) -> None:
         """What is older than η versions is not trained; the oldest token counts, time in the queue too."""
         fresh = []
         for group in self._waiting:
             oldest = group.oldest_version
             if oldest is not None and version - oldest > self.settings.staleness:
                 self._drop("stale")
+                await self._on_group(group, "stale")
             else:
                 fresh.append(group)
         self._waiting = fresh

@@ -193,6 +193,9 @@ async def _with_heartbeat(store: Store, run_id: str, main: Coroutine[Any, Any, N
         await main
     finally:
         beating.cancel()
+        await asyncio.wait([beating])
+        if not beating.cancelled():  # the store failed it, and will tell whoever writes next
+            beating.exception()
 
 
 @contextmanager
@@ -202,13 +205,20 @@ def managed_run(prepared: Prepared, run: Run | None = None) -> Iterator[str]:
     run_id = _create_run(prepared) if run is None else run.id
     if run is not None:
         store.resume_run(run_id)
-    try:
+    with recorded_end(store, run_id, stopped_message(prepared, run_id)):
         if run is None:
             _save_config(prepared, run_id)
         yield run_id
+
+
+@contextmanager
+def recorded_end(store: Store, run_id: str, message: str) -> Iterator[None]:
+    """Records how a run that has begun ends. message: for the person who stopped it, in a RunCancelled."""
+    try:
+        yield
     except (RunCancelled, KeyboardInterrupt) as stop:
         _mark(store, run_id, "cancelled", stop)
-        raise RunCancelled(stopped_message(prepared, run_id)) from None
+        raise RunCancelled(message) from None
     except BaseException as error:
         _mark(store, run_id, "failed", error)
         raise
