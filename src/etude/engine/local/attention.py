@@ -99,31 +99,28 @@ class SlotAttention:
         return torch.cat(attended).unsqueeze(0)
 
     def _decode(
-        self, block: Block, mask: Tensor | None, query: Tensor, keys: Tensor, values: Tensor, scaling: float
+        self, block: Block, mask: Tensor, query: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Float[Tensor, "turns heads dim"]:
-        """One token of each turn. The query heads that share a key head are one batch of rows over its keys."""
+        """One token of each turn. The query heads that share a key head are rows of one product with its keys."""
         heads, _, dim = query.shape
-        turns, rows = block.last - block.first, block.stop - block.start
+        turns, rows, kv_heads = block.last - block.first, block.stop - block.start, keys.shape[1]
         inside = None if turns == rows else self.slots[block.first : block.last] - block.start
-        queries = query[:, block.first : block.last].transpose(0, 1) * scaling
+        queries = query[:, block.first : block.last].transpose(0, 1)
         if inside is not None:  # idle slots in between get a query that nobody reads
             queries = queries.new_zeros(rows, heads, dim).index_copy_(0, inside, queries)
+        queries = queries.reshape(rows * kv_heads, heads // kv_heads, dim)
         key, value = (states[block.start : block.stop].flatten(0, 1)[:, : block.length] for states in (keys, values))
-        queries = queries.reshape(len(key), -1, dim)
-        scores = torch.bmm(queries, key.transpose(1, 2)).view(rows, heads, block.length)
-        if mask is not None:
-            scores += mask
+        mask = mask.repeat_interleave(kv_heads, dim=0)
+        scores = torch.baddbmm(mask, queries, key.transpose(1, 2), alpha=scaling)
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
-        attended = torch.bmm(weights.view(len(key), -1, block.length), value).view(rows, heads, dim)
+        attended = torch.bmm(weights, value).view(rows, heads, dim)
         return attended if inside is None else attended.index_select(0, inside)
 
-    def _block_mask(self, block: Block, lengths: Sequence[int], like: Tensor) -> Float[Tensor, "rows 1 length"] | None:
-        """Minus infinity beyond each row's length; None where all rows are equally long."""
-        inside = lengths[block.first : block.last]
-        if block.stop - block.start == len(inside) and min(inside) == block.length:
-            return None
+    def _block_mask(self, block: Block, lengths: Sequence[int], like: Tensor) -> Float[Tensor, "rows 1 length"]:
+        """Zero within each row's length, minus infinity beyond."""
         valid = torch.ones(block.stop - block.start, dtype=torch.long, device=like.device)
-        valid[self.slots[block.first : block.last] - block.start] = torch.tensor(inside, device=like.device)
+        inside = torch.tensor(lengths[block.first : block.last], device=like.device)
+        valid[self.slots[block.first : block.last] - block.start] = inside
         beyond = torch.arange(block.length, device=like.device) >= valid[:, None]
         return like.new_zeros(beyond.shape).masked_fill_(beyond, -torch.inf).unsqueeze(1)
 

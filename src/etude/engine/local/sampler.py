@@ -49,7 +49,7 @@ def _invert(logprobs: Float[Tensor, "turns vocab"], uniform: Float[Tensor, "turn
     """The first token whose cumulated probability is above `uniform`, found by blocks of tokens: cumulating blocks, and
     then one block's tokens, takes a tenth of the time of cumulating the vocabulary."""
     padding = -logprobs.shape[-1] % BLOCK
-    probabilities = F.pad(logprobs, (0, padding), value=-torch.inf).double().exp_()
+    probabilities = F.pad(logprobs.exp(), (0, padding)).double()
     blocks = probabilities.view(len(probabilities), -1, BLOCK)
     cumulated = blocks.sum(-1).cumsum_(-1)
     total = cumulated[:, -1:]
