@@ -36,9 +36,10 @@ def train_drawers(
     """settings: sections are merged with SETTINGS."""
     merged = {name: {**SETTINGS.get(name, {}), **value} if isinstance(value, dict) else value
               for name, value in settings.items()}  # fmt: skip
+    model = {"name": str(save_symbol_model(folder / "model")), "chat": "symbols", **merged.pop("model", {})}
     return etude.train(
         drawers() if environment is None else environment,
-        model={"name": str(save_symbol_model(folder / "model")), "chat": "symbols"},
+        model=model,
         steps=steps,
         seed=seed,
         resume=resume,
@@ -48,8 +49,9 @@ def train_drawers(
 
 
 def weights_of(run: Path) -> dict[str, Tensor]:
-    """The weights in the last checkpoint of a run's folder."""
-    return load_file(last_checkpoint(run) / "model" / "model.safetensors")
+    """The weights, or the adapter's, in the last checkpoint of a run's folder."""
+    (file,) = (last_checkpoint(run) / "model").glob("*.safetensors")
+    return load_file(file)
 
 
 def optimizer_of(run: Path) -> dict[str, Tensor]:

@@ -48,7 +48,14 @@ class Recorder:
                 )
         if fate != "kept":
             text = f"group {group.ticket.number} (scenario {group.ticket.scenario.id}) dropped: {fate}"
-            self.store.add_event(self.run_id, text, level="info", type="dropped", step=step, data={"reason": fate})
+            self.store.add_event(
+                self.run_id,
+                text,
+                level="info",
+                type="dropped",
+                step=step,
+                data={"reason": fate, "group": group.ticket.number},
+            )
 
     def progress(self, phase: str, done: int, total: int) -> None:
         self.tell(RolloutsDone(phase, done, total))
