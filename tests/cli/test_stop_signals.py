@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lives import TESTS, Nursery, wait
+from support.lives import Nursery, wait
 from support.symbols import save_symbol_model
 
+from etude.environment.calls import ToolCall
+from etude.rollout.messages import Message
+from etude.rollout.traces import Trace, save_traces
 from etude.store.store import Store
 
 STEPS = 3
@@ -30,9 +33,9 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
-def arguments(folder: Path, moment: str) -> list[str]:
+def arguments(folder: Path, moment: str, command: str = "train") -> list[str]:
     return [
-        "train",
+        command,
         "environment.entry=support.stopping:world",
         f"environment.args={{moment: '{moment}', marker: '{folder}/marker'}}",
         f"model.name={save_symbol_model(folder / 'model')}",
@@ -43,7 +46,7 @@ def arguments(folder: Path, moment: str) -> list[str]:
     ]
 
 
-def check_stopped(folder: Path, code: int, output: str) -> str:
+def check_stopped(folder: Path, code: int, output: str, command: str = "train") -> str:
     """The run's id."""
     assert code == 130, output
     assert "Traceback" not in output
@@ -51,8 +54,10 @@ def check_stopped(folder: Path, code: int, output: str) -> str:
         (run,) = store.runs()
     assert run.status == "cancelled"
     message = " ".join(output.split())  # it may have been broken into lines
-    assert f"stopped; {run.id} is marked cancelled. Go on with: etude train --resume {run.id}" in message
-    assert "--workspace 'my work'" in message
+    told = f"stopped; {run.id} is marked cancelled."
+    if command != "eval":
+        told += f" Go on with: etude {command} --resume {run.id} --workspace 'my work'"
+    assert told in message
     return run.id
 
 
@@ -84,20 +89,52 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, nursery: Nursery) -> No
     life = nursery.command(tmp_path, *arguments(tmp_path, "stubborn tool"))
     wait(lambda: (tmp_path / "marker").exists() or life.ended())
     life.send(signal.SIGINT)
-    life.send(signal.SIGINT)
+    life.send(signal.SIGTERM)
     check_stopped(tmp_path, life.wait(), life.output)
 
 
-def test_a_signal_while_python_imports_torch(tmp_path: Path) -> None:
-    """From the first line of output on, the installed command itself can be stopped."""
+def test_a_stopped_evaluation_is_cancelled(tmp_path: Path, nursery: Nursery) -> None:
+    life = nursery.command(tmp_path, *arguments(tmp_path, "sampling", "eval"))
+    wait(lambda: (tmp_path / "marker").exists() or life.ended())
+    life.send(signal.SIGINT)
+    check_stopped(tmp_path, life.wait(), life.output, "eval")
+
+
+def test_a_stopped_warm_start_is_completed_later(tmp_path: Path, nursery: Nursery) -> None:
+    turns = [Message("user", "drawer0"), Message("assistant", "", (ToolCall("open_drawer", {"number": 0}),))]
+    save_traces(tmp_path / "traces.jsonl", [Trace(tuple(turns), ())] * 4)
+    sft = f"sft={{traces: {tmp_path}/traces.jsonl, epochs: {STEPS}, rows_per_step: 4}}"
+    life = nursery.command(tmp_path, *arguments(tmp_path, "imitating", "sft"), sft)
+    wait(lambda: (tmp_path / "marker").exists() or life.ended())
+    life.send(signal.SIGTERM)
+    run = check_stopped(tmp_path, life.wait(), life.output, "sft")
+    again = nursery.command(tmp_path, "sft", "--resume", run, "--workspace", "my work")
+    assert again.wait() == 0, again.output
+    assert "resumed at step 2" in again.output
+    with Store.open(tmp_path / "my work") as store:
+        assert [step.step for step in store.steps(run)] == [1, 2, 3]
+
+
+PLAIN_WORLD = """
+import etude
+def world():
+    return etude.Environment("plain", "", [], lambda rollout, scenario: 0.0, {"train": [{"question": "Well?"}]})
+"""
+
+
+def test_the_installed_command_stops_while_it_imports_torch(tmp_path: Path) -> None:
+    (tmp_path / "world.py").write_text(PLAIN_WORLD)
     process = subprocess.Popen(
-        [Path(sys.executable).with_name("etude"), *arguments(tmp_path, "none")],
-        cwd=tmp_path, env={"PYTHONPATH": str(TESTS)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [
+            Path(sys.executable).with_name("etude"),
+            "train", "environment.entry=world.py:world", "model.name=tiny-random", "workspace=my work",
+        ],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout is not None
     first = process.stdout.readline()
     assert re.match(r"train train-\d+", first)
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read()
-    run = check_stopped(tmp_path, process.wait(), first + rest)
-    assert "step 1/" not in rest, f"{run} was not stopped in time"
+    check_stopped(tmp_path, process.wait(), first + rest)
+    assert "step 1/" not in rest

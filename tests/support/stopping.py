@@ -70,6 +70,7 @@ def world(moment: str, marker: str) -> Environment:
         "loading": lambda: stuck.before(etude.training.runtime, "load_model"),
         "sampling": lambda: stuck.before(EngineCore, "step"),
         "learning": lambda: stuck.before(Learner, "step"),
+        "imitating": lambda: stuck.before(Learner, "sft_step"),
         "saving": lambda: stuck.before(Checkpoints, "save"),
     }
     if moment in places:
