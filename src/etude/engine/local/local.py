@@ -119,10 +119,12 @@ class LocalEngine:
         """Runs while there is work, and touches the core only between hops."""
         loop = asyncio.get_running_loop()
         try:
-            while self._admit():
+            while self._calls and not self._closed:
                 try:
+                    if not self._admit():
+                        return
                     await loop.run_in_executor(self._compute, self._hop)
-                except Exception as error:  # noqa: BLE001 - whatever broke a step is told to every caller that waited for it
+                except Exception as error:  # noqa: BLE001 - whatever broke is told to every caller
                     self._fail(error)
                 self._answer()
                 await asyncio.sleep(0)  # callers that go on at once join the next hop
@@ -135,16 +137,16 @@ class LocalEngine:
     def _admit(self) -> bool:
         """Apply changes and hand calls to the core. False where there is nothing to run."""
         self._news = False
-        for change in self._changes:
+        changes, self._changes = self._changes, []
+        for change in changes:
             change()
-        self._changes.clear()
         waiting = [call for call in self._calls.values() if call.turn is None]
         if self._lockstep:
             complete = len(waiting) == len(self._open) and not self._core.busy
             waiting = sorted(waiting, key=_key) if complete else []
         for call in waiting:
             call.turn = self._core.submit(call.request)
-        return self._core.busy and not self._closed
+        return self._core.busy
 
     def _hop(self) -> None:
         """On the compute thread: steps until a call can be answered, or something changed."""
@@ -161,9 +163,9 @@ class LocalEngine:
                 call.future.set_result(call.turn.sample)
 
     def _fail(self, error: Exception) -> None:
-        """The core's state is unknown: every call in it fails, and it starts afresh."""
+        """The core's state is unknown: every call fails, and it starts afresh."""
         for call in self._calls.values():
-            if (call.turn is not None or self._closed) and not call.future.done():
+            if not call.future.done():
                 failure = ModelError(f"sampling failed: {error}")
                 failure.__cause__ = error
                 call.future.set_exception(failure)
