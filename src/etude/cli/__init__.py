@@ -65,6 +65,8 @@ def main() -> None:
         Console(stderr=True).print(f"[yellow]{escape(str(error))}[/yellow]")
         sys.stdout.flush()
         os._exit(error.exit_code)  # a thread may be in the middle of a forward pass: do not wait for it
+    except KeyboardInterrupt:  # before a command had begun
+        sys.exit(RunCancelled.exit_code)
     except EtudeError as error:
         Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {escape(str(error))}")
         sys.exit(error.exit_code)
