@@ -28,7 +28,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not acceptance'
 
 acceptance: $(INSTALLED)
-	$(BIN)/pytest -m acceptance --durations=20
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m acceptance --durations=20
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.lives import Nursery
 
 # A loaded machine is no failure; the same examples everywhere, so that a change is judged by what it changed.
 settings.register_profile("etude", deadline=None, derandomize=True)
@@ -46,3 +47,10 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("cannot mount a file system here")
     yield folder
     subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Starts Etude in processes of their own, which can be signalled and killed."""
+    with Nursery() as nursery:
+        yield nursery

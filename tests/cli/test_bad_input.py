@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,12 +41,6 @@ def raises():
     return 1 / 0
 '''
 ROW = '{"question": "drawer%d", "asked": %d, "contents": [0, 1]}\n'
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture

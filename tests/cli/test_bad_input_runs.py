@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,12 +41,6 @@ def endless():
         await asyncio.sleep(3600)
     return drawers(forever)
 """
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture
@@ -185,7 +178,7 @@ def test_two_processes_do_not_have_one_run(here: Path, nursery: Nursery) -> None
 
 def test_of_two_that_resume_at_once_one_has_it(here: Path, nursery: Nursery) -> None:
     """A killed run, and two people who see it at the same time."""
-    first = train(nursery, here, "training.steps=40")
+    first = train(nursery, here, "training.steps=12")
     wait(lambda: bool(list(here.glob(".etude/runs/*/checkpoints/step-*"))) or first.ended())
     assert first.kill()
     lives = [nursery.command(here, "train", "--resume", "last") for _ in range(2)]
@@ -194,12 +187,12 @@ def test_of_two_that_resume_at_once_one_has_it(here: Path, nursery: Nursery) -> 
     run = only_run(here / ".etude")
     assert run.status == "succeeded"
     with Store.open(here / ".etude") as store:
-        assert [step.step for step in store.steps(run.id)] == list(range(1, 41))
-        assert store.count_rollouts(run.id) == 40 * 16
+        assert [step.step for step in store.steps(run.id)] == list(range(1, 13))
+        assert store.count_rollouts(run.id) == 12 * 16
 
 
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_used(here: Path, nursery: Nursery) -> None:
-    first = train(nursery, here, "training={steps: 30, eval_every: 1, eval_scenarios: 2}")
+    first = train(nursery, here, "training={steps: 10, eval_every: 1, eval_scenarios: 2}")
     folder = ".etude/runs/*/checkpoints/step-*"
     wait(lambda: len(list(here.glob(folder))) >= 3 or first.ended())
     assert first.kill()
@@ -213,4 +206,4 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_used(here: Path, 
     assert f"{last.name} is damaged" in message(again)
     assert re.search(r"resumed at step \d+", message(again))
     with Store.open(here / ".etude") as store:
-        assert [step.step for step in store.steps(only_run(here / ".etude").id)] == list(range(1, 31))
+        assert [step.step for step in store.steps(only_run(here / ".etude").id)] == list(range(1, 11))

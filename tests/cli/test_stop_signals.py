@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,8 @@ from etude.store.store import Store
 STEPS = 3
 MOMENTS = ("loading", "sampling", "learning", "saving", "grader", "tool", "stubborn tool", "tool in a thread",
            "tool that blocks the event loop")  # fmt: skip
-FAST = ("learning", "tool that blocks the event loop")
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+ALL = [(moment, number) for moment in MOMENTS for number in (signal.SIGINT, signal.SIGTERM)]
+FAST = {("learning", signal.SIGINT), ("tool that blocks the event loop", signal.SIGTERM)}
 
 
 def arguments(folder: Path, moment: str, command: str = "train") -> list[str]:
@@ -69,9 +63,12 @@ def check_completed(folder: Path) -> None:
         assert store.count_rollouts(run.id) == STEPS * 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "moment", [pytest.param(moment, marks=() if moment in FAST else pytest.mark.acceptance) for moment in MOMENTS]
+    ("moment", "number"),
+    [
+        pytest.param(*each, marks=() if each in FAST else pytest.mark.acceptance, id=f"{each[0]}, {each[1].name}")
+        for each in ALL
+    ],
 )
 def test_a_stopped_run_is_cancelled_and_completed_later(
     tmp_path: Path, nursery: Nursery, moment: str, number: signal.Signals

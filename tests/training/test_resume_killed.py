@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from support.training import GROUPS, ROLLOUTS, assert_same_tensors, optimizer_of
 
 from etude.store.store import Store
 
-STEPS = 8
+STEPS = 6
 VALIDATED: dict[str, Any] = {"eval_every": 2, "eval_scenarios": 6, "keep_best": 1}
 SETTINGS: dict[str, dict[str, Any]] = {
     "on-policy": {},
@@ -36,12 +35,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def settings(name: str) -> dict[str, Any]:
     chosen = SETTINGS[name]
     return {**chosen, "steps": STEPS, "training": {**VALIDATED, **chosen.get("training", {})}}
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 def story(folder: Path) -> tuple[Path, list[Any], list[Any]]:

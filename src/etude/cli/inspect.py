@@ -23,6 +23,7 @@ Workspace = Annotated[str, typer.Option(help="Folder of the store.")]
 STATUS_STYLE = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "interrupted": "yellow"}
 SHOWN_STEPS = 20
 SHOWN_EVENTS = 10
+TRACE_SHOWN = 14  # characters of a trace id: enough to name it with --rollout
 
 
 def register(app: typer.Typer) -> None:
@@ -131,7 +132,7 @@ def _print_rollouts(console: Console, store: Store, run: Run, step: int | None, 
         reward = "" if row.reward is None else f"{row.reward:.3f}"
         tokens = str(row.completion_tokens)
         table.add_row(
-            row.trace_id, str(row.step), row.phase, row.scenario_id, row.outcome, row.stop, reward,
+            row.trace_id[:TRACE_SHOWN], str(row.step), row.phase, row.scenario_id, row.outcome, row.stop, reward,
             str(row.turns), tokens,
         )  # fmt: skip
     console.print(table)

@@ -40,14 +40,15 @@ class LoraConfig(_Section):
 
 class ModelConfig(_Section):
     name: str = Field(
-        description="A folder, a .gguf file, a hub id, 'run:RUN' (the best checkpoint of an earlier run), or "
-        "'tiny-random' (a toy for trying things)."
+        description="A folder, a .gguf file, a hub id, 'run:RUN' (the best checkpoint of an earlier run), "
+        "'etude-demo' (the small model that comes with Etude), or 'tiny-random' (a toy for trying things)."
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of the weights. float32 on a CPU.")
     device: Literal["cpu"] = Field("cpu", description="Where it runs.")
     lora: LoraConfig = Field(LoraConfig(), description="Adapter training.")
     chat: str = Field(
-        "auto", description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), or template."
+        "auto",
+        description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), compact (the bundled model's), or template.",
     )
 
 
