@@ -26,7 +26,7 @@ def wait(until: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not until():
         assert time.monotonic() < deadline, f"nothing happened for {PATIENCE_S:g} s"
-        time.sleep(0.0005)
+        time.sleep(0.002)
 
 
 @dataclass
