@@ -48,8 +48,8 @@ class ModelConfig(_Section):
     lora: LoraConfig = Field(LoraConfig(), description="Adapter training.")
     chat: str = Field(
         "auto",
-        description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), compact (the bundled model's), or "
-        "template (the model's own).",
+        description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), compact (the bundled model's),"
+        "or template (the model's own).",
     )
 
 
