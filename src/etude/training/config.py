@@ -49,7 +49,7 @@ class ModelConfig(_Section):
     chat: str = Field(
         "auto",
         description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), compact (the bundled model's),"
-        "or template (the model's own).",
+        " or template (the model's own).",
     )
 
 
