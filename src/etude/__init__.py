@@ -24,11 +24,13 @@ _WHERE = {
     "train": "etude.api",
     "sft": "etude.api",
     "evaluate": "etude.api",
+    "regrade": "etude.api",
 }
 __all__ = ["__version__", *_WHERE]  # noqa: PLE0604  # names that __getattr__ finds
 
 if TYPE_CHECKING:
     from etude.api import evaluate as evaluate
+    from etude.api import regrade as regrade
     from etude.api import sft as sft
     from etude.api import train as train
     from etude.environment.context import ToolContext as ToolContext

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from etude.environment.environment import Environment
+from etude.evaluation.regrade import Regraded
+from etude.evaluation.regrade import regrade as _regrade
 from etude.evaluation.run_eval import EvalResult
 from etude.evaluation.run_eval import evaluate as _evaluate
+from etude.store.store import Store
 from etude.training import run as _run
 from etude.training.config import RunConfig, parse_config
 from etude.training.events import Observer, silent
@@ -58,6 +62,14 @@ def evaluate(
     """Play a split and grade it; every figure comes with its 95 % interval. settings: as of `train`."""
     config = _config(environment, model, {**settings, "eval": {**settings.get("eval", {}), "split": split}})
     return _evaluate(config, environment=environment, observer=observer)
+
+
+def regrade(
+    environment: Environment, *, run: str = "last", workspace: str = ".etude", observer: Observer = silent
+) -> Regraded:
+    """Recompute rewards over a run's saved rollouts with this environment's rubric: no model, no tools."""
+    with Store.open(Path(workspace)) as store:
+        return _regrade(store, run, environment=environment, observer=observer)
 
 
 def _config(environment: Environment, model: str | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:

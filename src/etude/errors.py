@@ -36,7 +36,7 @@ class StorageError(EtudeError):
 
 
 class TrainingError(EtudeError):
-    """Training cannot go on (for instance: a loss that is not a number, or every rollout faults)."""
+    """Training or measuring cannot go on (for instance: a loss that is not a number, or every rollout faults)."""
 
     exit_code = 6
 

@@ -153,7 +153,8 @@ def test_a_finished_run_is_not_resumed(here: Path, nursery: Nursery) -> None:
     run = only_run(here / ".etude")
     for arguments, words in (
         (("train", "--resume", run.id), "has ended (succeeded); start a new run with model.name=run:"),
-        (("sft", "--resume", "last"), "is a run of kind train"),
+        (("sft", "--resume", run.id), "is a run of kind train"),
+        (("sft", "--resume", "last"), "no sft run 'last'"),
         (("train", "--resume", "train-2020"), f"no run 'train-2020' in .etude/etude.db; there are: {run.id}"),
     ):
         life = nursery.command(here, *arguments)

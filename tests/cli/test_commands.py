@@ -110,7 +110,7 @@ def test_a_whole_day(here: Path) -> None:
     (here / "words.py").write_text(ENVIRONMENT.replace("BONUS + sum", "1 + sum"))
     again = run(here, "regrade", "train-", *workspace)
     assert "0 grader faults" in again
-    old, new = (float(part) for part in again.split("mean reward ")[1].split("  ")[0].split(" -> "))
+    old, new = (float(part) for part in again.split("mean reward ")[1].split(" over ")[0].split(" -> "))
     assert new == pytest.approx(old + 1, abs=1e-3)
 
 

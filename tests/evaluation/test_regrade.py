@@ -10,7 +10,7 @@ from support.symbols import correct, drawers, reward, save_symbol_model
 import etude
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
-from etude.errors import RunCancelled
+from etude.errors import RunCancelled, TrainingError
 from etude.evaluation.regrade import regrade
 from etude.rollout.outcome import Outcome
 from etude.rollout.rollout import Rollout
@@ -41,8 +41,12 @@ def graded(grading: list[Regrade]) -> list[tuple[str, int, Outcome, float | None
 
 
 def test_a_mended_grader_gives_what_it_would_have_given(tmp_path: Path) -> None:
-    whole, faulted = play(tmp_path, drawers(reward)), play(tmp_path, drawers(broken))
+    whole = play(tmp_path, drawers(reward))
+    with pytest.raises(TrainingError, match=r"all 40 rollouts faulted, so nothing was measured.*grader:broken"):
+        play(tmp_path, drawers(broken))
     with Store.open(tmp_path) as store:
+        (failed,) = store.runs(statuses=["failed"])
+        faulted = failed.id
         assert store.count_outcomes(faulted)[Outcome.GRADER_FAULT] == 40
         result = regrade(store, faulted, environment=drawers(reward))
         assert (result.graded, result.changed, result.faults) == (40, 40, 0)

@@ -20,6 +20,7 @@ from support.training import GROUPS, ROLLOUTS, assert_same_tensors, optimizer_of
 from etude.store.store import Store
 
 STEPS = 6
+MOST_KILLS = 100
 VALIDATED: dict[str, Any] = {"eval_every": 2, "eval_scenarios": 6, "keep_best": 1}
 SETTINGS: dict[str, dict[str, Any]] = {
     "on-policy": {},
@@ -116,15 +117,18 @@ class Reaper:
         return set(folder.glob("work/runs/*/checkpoints/.tmp-*"))
 
 
-def resumed_equals_uninterrupted(folder: Path, nursery: Nursery, kills: int, name: str, seed: int) -> Reaper:
+def resumed_equals_uninterrupted(
+    folder: Path, nursery: Nursery, kills: int, name: str, seed: int, torn: int = 0
+) -> Reaper:
+    """torn: kills go on until so many have left a half-written checkpoint; where they fall is chance."""
     chosen = settings(name)
     Reaper(nursery, random.Random(seed)).end(folder / "whole", 0, **chosen)
     whole, steps, rollouts = story(folder / "whole")
     assert [step for step, _ in steps] == list(range(1, STEPS + 1))
     reaper = Reaper(nursery, random.Random(seed))
-    while reaper.kills < kills:
+    while reaper.kills < kills or (reaper.torn < torn and reaper.kills < MOST_KILLS):
         lives = folder / f"lives-{reaper.kills}"
-        reaper.end(lives, kills, **chosen)
+        reaper.end(lives, max(kills, reaper.kills + 5), **chosen)
         run, steps_again, rollouts_again = story(lives)
         assert_same_tensors(weights_of(run), weights_of(whole))
         assert_same_tensors(optimizer_of(run), optimizer_of(whole))
@@ -132,7 +136,7 @@ def resumed_equals_uninterrupted(folder: Path, nursery: Nursery, kills: int, nam
         assert rollouts_again == rollouts
         kept = [path.name for path in sorted((run / "checkpoints").iterdir())]
         assert kept == [path.name for path in sorted((whole / "checkpoints").iterdir())]
-    assert reaper.kills == kills
+    assert reaper.kills >= kills
     return reaper
 
 
@@ -144,7 +148,7 @@ def test_three_kills(tmp_path: Path, nursery: Nursery, name: str) -> None:
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", SETTINGS)
 def test_twenty_kills(tmp_path: Path, nursery: Nursery, name: str) -> None:
-    reaper = resumed_equals_uninterrupted(tmp_path, nursery, kills=20, name=name, seed=2)
+    reaper = resumed_equals_uninterrupted(tmp_path, nursery, kills=20, name=name, seed=2, torn=3)
     assert reaper.torn >= 3, "too few kills fell into the writing of a checkpoint"
 
 

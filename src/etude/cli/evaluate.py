@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etude.cli.train import ConfigPath, DryRun, Fields, Overrides, show_estimate, show_fields
-from etude.errors import ConfigError
+from etude.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from etude.evaluation.statistics import Interval
@@ -90,5 +90,8 @@ def regrade_command(
         result = regrade(Store.open(Path(workspace)), run, observer=display)
     console.print(
         f"{result.graded} rollouts graded again, {result.changed} rewards changed, {result.faults} grader faults\n"
-        f"mean reward {result.old_mean:.4f} -> {result.new_mean:.4f}  (recorded as {result.run_id})"
+        f"mean reward {result.old_mean:.4f} -> {result.new_mean:.4f} over the {result.compared} that have both  "
+        f"(recorded as {result.run_id})"
     )
+    if result.faults:
+        raise TrainingError(f"{result.faults} of {result.graded} rollouts could not be graded; their faults are above")

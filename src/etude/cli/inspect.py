@@ -165,13 +165,16 @@ def models_command(workspace: Workspace = ".etude") -> None:
     from etude.training.runtime import run_folder
 
     table = Table("model.name", "what it is", box=None, pad_edge=False)
+    table.add_row("etude-demo", "comes with Etude; plays the recipe email_demo")
+    table.add_row("tiny-random", "a toy with random weights, for trying things")
     for model in installed_models():
         table.add_row(escape(model.name), f"{model.kind}, {model.size / 2**20:.0f} MB")
     if Path(workspace).is_dir():
         store = Store.open(Path(workspace))
         for run in store.runs():
             try:
-                best = Checkpoints(run_folder(store, run.id) / "checkpoints").best()
+                checkpoints = Checkpoints(run_folder(store, run.id) / "checkpoints")
+                best = checkpoints.best() or checkpoints.latest()
             except ConfigError:
                 continue
             if best is not None:

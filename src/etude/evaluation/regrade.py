@@ -18,7 +18,7 @@ from etude.store.store import Store
 from etude.training.config import parse_config
 from etude.training.events import Observer, RolloutsDone, silent
 from etude.training.run import recorded_end
-from etude.training.runtime import build_environment
+from etude.training.runtime import PLAYED, build_environment
 
 BATCH = 256
 
@@ -26,12 +26,14 @@ BATCH = 256
 @dataclass(frozen=True, slots=True)
 class Regraded:
     """changed: rollouts whose reward is another now. faults: rollouts that the new rubric could not grade; they keep
-    no reward in the new grading. old_mean, new_mean: over rollouts that have a reward in both."""
+    no reward in the new grading. compared: those that have a reward in both gradings; old_mean,
+    new_mean: over them (NaN where there are none)."""
 
     run_id: str
     graded: int
     changed: int
     faults: int
+    compared: int
     old_mean: float
     new_mean: float
 
@@ -41,7 +43,7 @@ def regrade(store: Store, run: str, *, environment: Environment | None = None, o
 
     environment: default the one of the run's configuration, as its code is today. Raises ConfigError where the run or
     its environment cannot be found, StorageError where trajectories were pruned."""
-    info = store.find_run(run)
+    info = store.find_run(run, kinds=PLAYED if run == "last" else None)
     if environment is None:
         environment = build_environment(parse_config(info.config))
     total = store.count_rollouts(info.id)
@@ -65,7 +67,7 @@ def regrade(store: Store, run: str, *, environment: Environment | None = None, o
             done += len(batch)
             observer(RolloutsDone("regrade", done, total))
     old_mean, new_mean = (_mean([pair[side] for pair in pairs]) for side in (0, 1))
-    return Regraded(grading, done, changed, faults, old_mean, new_mean)
+    return Regraded(grading, done, changed, faults, len(pairs), old_mean, new_mean)
 
 
 async def _grade_again(environment: Environment, batch: Sequence[SavedRollout]) -> list[Rollout]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
+from etude.errors import TrainingError
 from etude.evaluation.evaluate import play_scenarios
 from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k, wilson_interval
 from etude.rollout.group import Group, Ticket
@@ -53,7 +54,19 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **pass_figures(groups)}
         recorder.store.add_step(run_id, 0, figures)
         recorder.validated(0, config.eval.split, figures)
+        _refuse_nothing_scored(rollouts)
         return EvalResult(run_id, figures, intervals(groups, config.seed))
+
+
+def _refuse_nothing_scored(rollouts: Sequence[Rollout]) -> None:
+    """An evaluation in which everything broke measured nothing; it must not look like a success."""
+    faults = [rollout.fault for rollout in rollouts if rollout.fault is not None]
+    if faults and len(faults) == len(rollouts):
+        first = faults[0]
+        raise TrainingError(
+            f"all {len(rollouts)} rollouts faulted, so nothing was measured. The first: {first.where} {first.kind}: "
+            f"{first.message}"
+        )
 
 
 async def _play_model(

@@ -117,7 +117,8 @@ class EvalConfig(_Section):
     attempts: int = Field(1, ge=1, description="Attempts at each; more than one gives pass@k.")
     temperature: float = Field(0.0, ge=0, description="0 is greedy.")
     policy: str = Field(
-        "model", description="'model', or 'scripted': the environment's own scripted policy, where it has one."
+        "model",
+        description="'model', or one of the environment's scripted policies (email_search: scripted, guided).",
     )
 
 

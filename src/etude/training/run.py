@@ -98,7 +98,7 @@ def _prepare(
 ) -> tuple[Prepared, Run | None]:
     run: Run | None = None
     if resume is not None:
-        run = Store.open(Path(config.workspace)).find_run(resume)
+        run = Store.open(Path(config.workspace)).find_run(resume, kinds=[kind] if resume == "last" else None)
         config = _saved_config(run, kind).model_copy(update={"workspace": config.workspace})  # it may have moved
     prepared = Prepared.of(config, kind, environment)
     learner_config(prepared.config, prepared.environment.limits.max_tokens)

@@ -25,29 +25,40 @@ from etude.model.lora import LoraSettings
 from etude.model.source import ModelSource, resolve_model
 from etude.rollout.chat import ChatFormat, chat_format
 from etude.rollout.template_chat import TemplateChat
+from etude.store.records import RunKind
 from etude.store.store import Store
 from etude.training.config import ModelConfig, RunConfig
 
 T = TypeVar("T")
+LEARNED: tuple[RunKind, ...] = ("train", "sft")  # kinds of runs that have checkpoints
+PLAYED: tuple[RunKind, ...] = ("train", "eval", "baseline")  # kinds of runs that have rollouts
 
 
 def build_environment(config: RunConfig) -> Environment:
     """Raises ConfigError or DataError."""
+    if config.environment.entry.startswith("<"):
+        raise ConfigError(
+            f"this run was started from Python with the environment {config.environment.entry}, which no file names: "
+            "go on from Python too (etude.train(environment, resume=...), etude.regrade(environment, run=...))"
+        )
     return load_environment(config.environment.entry, config.environment.args)
 
 
 def pin_runs(config: RunConfig, store: Store) -> RunConfig:
     """'run:last' and other short names of runs, replaced by whole ids: what they mean must not change when this run,
-    or a later one, becomes the last. Raises ConfigError."""
+    or a later one, becomes the last. "last" is the last run that can have what is asked of it: checkpoints for a
+    model, rollouts for traces. Raises ConfigError."""
 
-    def whole(name: str | None) -> str | None:
-        short = name is not None and name.startswith("run:")
-        return f"run:{store.find_run(name.removeprefix('run:')).id}" if short and name else name
+    def whole(name: str | None, kinds: tuple[RunKind, ...]) -> str | None:
+        if name is None or not name.startswith("run:"):
+            return name
+        text = name.removeprefix("run:")
+        return f"run:{store.find_run(text, kinds=kinds if text == 'last' else None).id}"
 
     return config.model_copy(
         update={
-            "model": config.model.model_copy(update={"name": whole(config.model.name)}),
-            "sft": config.sft.model_copy(update={"traces": whole(config.sft.traces)}),
+            "model": config.model.model_copy(update={"name": whole(config.model.name, LEARNED)}),
+            "sft": config.sft.model_copy(update={"traces": whole(config.sft.traces, PLAYED)}),
         }
     )
 
