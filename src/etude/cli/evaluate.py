@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from etude.cli.train import ConfigPath, DryRun, Fields, Overrides, show_estimate, show_fields
-from etude.errors import ConfigError, TrainingError
+from etude.cli.train import ConfigPath, DryRun, Fields, Overrides, read_config, show_estimate, show_fields
+from etude.errors import TrainingError
 
 if TYPE_CHECKING:
     from etude.evaluation.statistics import Interval
@@ -42,18 +42,10 @@ def eval_command(
         return
     from etude.cli.display import Display
     from etude.evaluation.run_eval import evaluate
-    from etude.training.config import load_config
 
-    changes = list(overrides or [])
-    if config is not None and "=" in str(config):
-        config, changes = None, [str(config), *changes]
-    if config is None and not changes:
-        raise ConfigError("name a configuration file, e.g. `etude eval email_search` (see --help)")
-    resolved = load_config(config, changes)
+    resolved = read_config("eval", config, overrides)
     if dry_run:
-        from etude.training.estimate import dry_run as estimate
-
-        show_estimate(console, resolved.to_yaml(), estimate(resolved, "eval"))
+        show_estimate(console, resolved, "eval")
         return
     with Display(console) as display:
         result = evaluate(resolved, observer=display)

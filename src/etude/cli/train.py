@@ -14,6 +14,7 @@ from etude.errors import ConfigError
 
 if TYPE_CHECKING:
     from etude.store.records import RunKind
+    from etude.training.config import RunConfig
 
 ConfigPath = Annotated[
     Path | None,
@@ -103,22 +104,14 @@ def _command(
         return
     from etude.cli.display import Display
     from etude.training import run
-    from etude.training.config import load_config
 
-    changes = list(overrides or [])
-    if path is not None and "=" in str(path):  # no file, only overrides
-        path, changes = None, [str(path), *changes]
     if resume is not None:
-        if path is not None or changes:
+        if path is not None or overrides:
             raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
-        changes = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
-    elif path is None and not changes:
-        raise ConfigError(f"name a configuration file, e.g. `etude {kind} email_search` (see --help)")
-    config = load_config(path, changes)
+        overrides = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
+    config = read_config(kind, path, overrides)
     if dry_run:
-        from etude.training.estimate import dry_run as estimate
-
-        show_estimate(console, config.to_yaml(), estimate(config, kind))
+        show_estimate(console, config, kind)
         return
     work = run.sft if kind == "sft" else run.train
     with Display(console) as display:
@@ -137,11 +130,27 @@ def show_fields(console: Console) -> None:
     console.print(table)
 
 
-def show_estimate(console: Console, config: str, lines: list[tuple[str, str]]) -> None:
+def read_config(kind: RunKind, path: Path | None, overrides: list[str] | None) -> RunConfig:
+    """The configuration that a command line names. Raises ConfigError, also where it names none."""
+    from etude.training.config import load_config
+
+    changes = list(overrides or [])
+    if path is not None and "=" in str(path):  # no file, only overrides
+        path, changes = None, [str(path), *changes]
+    if path is None and not changes:
+        raise ConfigError(f"name a configuration file, e.g. `etude {kind} email_search` (see --help)")
+    return load_config(path, changes)
+
+
+def show_estimate(console: Console, config: RunConfig, kind: RunKind) -> None:
+    """What `--dry-run` prints; the configuration first, then the estimates. Raises what would stop the run."""
+    from etude.training.estimate import dry_run as estimate
+
+    lines, text = estimate(config, kind), config.to_yaml()
     if console.is_terminal:
-        console.print(Syntax(config, "yaml", background_color="default"))
+        console.print(Syntax(text, "yaml", background_color="default"))
     else:
-        console.out(config, highlight=False)
+        console.out(text, highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in lines:
         table.add_row(name, value)
