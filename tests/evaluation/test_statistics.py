@@ -20,6 +20,7 @@ from etude.evaluation.statistics import (
     mean_of_k,
     mean_pass_at_k,
     paired_difference,
+    paired_ratio_difference,
     pass_at_k,
     sign_test,
     wilson_interval,
@@ -150,6 +151,37 @@ def test_95_of_100_clustered_intervals_hold_the_true_mean_and_naive_ones_do_not(
 
     assert 0.92 <= coverage(lambda rng: attempts(rng, True), truth=0.5) <= 0.98
     assert coverage(lambda rng: attempts(rng, False), truth=0.5, trials=100) < 0.75
+
+
+def test_a_change_of_a_share_equals_scipys_bootstrap_of_it() -> None:
+    before = [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.0, 1.0)]
+    after = [(0.0, 1.0), (0.0, 1.0), (1.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]
+    interval = paired_ratio_difference(before, after, seed=5, resamples=2000)
+    twin = scipy.stats.bootstrap(
+        tuple(np.array([*zip(*before, strict=True), *zip(*after, strict=True)])),
+        lambda x0, y0, x1, y1, axis: x1.sum(axis) / y1.sum(axis) - x0.sum(axis) / y0.sum(axis),
+        paired=True,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(5),
+    )
+    assert interval.estimate == pytest.approx(2 / 5 - 2 / 5)
+    assert (interval.low, interval.high) == pytest.approx(tuple(twin.confidence_interval), abs=1e-12)
+    assert interval.n == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ([(1.0, 1.0)] * 3, [(1.0, 1.0)] * 2, "same scenarios"),
+        ([(0.0, 0.0)] * 3, [(1.0, 1.0)] * 3, "share of"),
+        ([(1.0, 1.0)], [(1.0, 1.0)], "at least 2"),
+        ([(math.nan, 1.0)] * 2, [(1.0, 1.0)] * 2, "missing"),
+    ],
+)
+def test_a_share_of_nothing_has_no_change(before: Any, after: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        paired_ratio_difference(before, after)
 
 
 # ---- Wilson

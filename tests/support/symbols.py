@@ -130,17 +130,6 @@ async def reward(rollout: Rollout, scenario: Scenario) -> float:
     return correct(rollout, scenario) + 0.3 * (rollout.state.get("opened") == scenario["asked"])
 
 
-class ShuffledReward:
-    """The same rewards, dealt out at random: each rollout gets the reward of some earlier one."""
-
-    def __init__(self, seed: int) -> None:
-        self.random, self.dealt = random.Random(seed), [0.0, 1.0]
-
-    async def __call__(self, rollout: Rollout, scenario: Scenario) -> float:
-        self.dealt.append(await reward(rollout, scenario))
-        return self.random.choice(self.dealt)
-
-
 def drawers(
     rubric: Rubric | Grader = reward, scenarios: int = 64, tools: Sequence[Tool] = (open_drawer, say)
 ) -> Environment:

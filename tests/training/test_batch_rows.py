@@ -21,6 +21,19 @@ def test_advantages_are_of_the_group_and_go_to_every_row_of_a_trajectory() -> No
     assert sum(each.num_actions for each in rows) == 2 + 1 + 5 * 2
 
 
+def test_shuffled_advantages_are_the_same_ones_within_each_group() -> None:
+    rewards = [[1.0, 0.0, 0.5, 0.25], [1.0, 1.0, 0.0, 0.0]]
+    groups = [group(*map(rollout, each), number=number) for number, each in enumerate(rewards)]
+    plain = [row.advantage for row in training_rows(groups, "mean")]
+    orders = set()
+    for seed in range(20):
+        mixed = [row.advantage for row in training_rows(groups, "mean", np.random.default_rng(seed))]
+        assert sorted(mixed[:4]) == sorted(plain[:4])
+        assert sorted(mixed[4:]) == sorted(plain[4:])
+        orders.add(tuple(mixed))
+    assert len(orders) > 10
+
+
 def test_a_fault_is_not_there_at_all() -> None:
     with_fault = training_rows([group(rollout(1.0), rollout(None), rollout(0.0))], "grpo")
     without = training_rows([group(rollout(1.0), rollout(0.0))], "grpo")

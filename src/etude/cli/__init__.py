@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from etude.cli.demo import register as register_demo
 from etude.cli.evaluate import register as register_evaluate
+from etude.cli.init import register as register_init
 from etude.cli.inspect import register as register_inspect
 from etude.cli.mail import app as mail_app
 from etude.cli.train import register as register_train
@@ -39,7 +41,9 @@ app = typer.Typer(
 
     Etude plays your agent many times, grades every attempt and moves the weights toward the attempts that went well.
 
-    [bold]A first run, in four commands[/bold]
+    [bold]See it learn[/bold] (two CPU cores, ten minutes):  etude demo
+
+    [bold]On real mail, in four commands[/bold]
 
       etude mail import mail.jsonl.xz            build the searchable mail
       etude eval  email_search              measure the model as it is
@@ -49,6 +53,8 @@ app = typer.Typer(
     Every field of a configuration can be set on the command line: [cyan]training.steps=20 learning.lr=1e-4[/cyan]
     ([cyan]etude train --fields[/cyan] lists them all).""",
 )
+register_demo(app)
+register_init(app)
 register_train(app)
 register_evaluate(app)
 register_inspect(app)

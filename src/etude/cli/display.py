@@ -62,7 +62,8 @@ class Display:
             case StepDone():
                 self.console.print(self._step_line(event))
             case Validated():
-                self.console.print(f"  [bold]{event.split}[/bold] at step {event.step}: {_figures(event.metrics)}")
+                figures = "  ".join(_figures(event.metrics, self.console.width))
+                self.console.print(f"  [bold]{event.split}[/bold] at step {event.step}: {figures}")
             case Note():
                 self._tell(event)
 
@@ -85,32 +86,41 @@ class Display:
     def _step_line(self, event: StepDone) -> str:
         per_step = (time.monotonic() - self._started) / max(1, event.step - self._first_step)
         left = duration(per_step * (event.steps - event.step))
-        return f"step {event.step}/{event.steps}  {_figures(event.metrics)}  [dim]{left} left[/dim]"
+        parts = [f"step {event.step}/{event.steps}", *_figures(event.metrics, self.console.width)]
+        return "  ".join([*parts, *_lost(event.metrics), f"[dim]{left} left[/dim]"])
 
 
-def _figures(metrics: Mapping[str, float]) -> str:
-    """The figures that say whether it learns, and what was lost on the way; the rest is in the store."""
+# What says whether it learns: (metric, label, format). Where the line has room, also whether all is well inside.
+_SHOWN = (
+    ("metric/answer_correct", "right", ".1%"),
+    ("metric/hallucinated", "wrong", ".1%"),
+    ("turns", "turns", ".2f"),
+)
+_INSIDE = (
+    ("tokens/completion", "tokens", ".0f"),
+    ("trajectory/drift", "drift", ".2f"),
+    ("learner/gap_mean", "engine gap", ".1e"),
+    ("time/step_s", "s", ".1f"),
+    ("memory/peak_gib", "GiB", ".2f"),
+)
+_WIDE = 130
+
+
+def _figures(metrics: Mapping[str, float], width: int) -> list[str]:
     parts = []
     if "reward/mean" in metrics:
         parts.append(f"reward {metrics['reward/mean']:.3f} ± {metrics.get('reward/std', 0.0):.3f}")
-    for key, label, form in (
-        ("learner/loss", "loss", ".4f"),
-        ("metric/answer_correct", "correct", ".3f"),
-        ("metric/hallucinated", "hallucinated", ".3f"),
-        ("turns", "turns", ".2f"),
-        ("tokens/completion", "tokens", ".0f"),
-        ("trajectory/drift", "drift", ".2f"),
-        ("learner/gap_mean", "engine gap", ".1e"),
-        ("time/step_s", "s", ".1f"),
-        ("memory/peak_gib", "GiB", ".2f"),
-    ):
-        if key in metrics:
-            parts.append(f"{label} {metrics[key]:{form}}")
+    elif "learner/loss" in metrics:
+        parts.append(f"loss {metrics['learner/loss']:.4f}")
+    shown = (*_SHOWN, *_INSIDE) if width >= _WIDE else _SHOWN
+    return parts + [f"{label} {metrics[key]:{form}}" for key, label, form in shown if key in metrics]
+
+
+def _lost(metrics: Mapping[str, float]) -> list[str]:
+    """What was sampled and taught nothing, and why."""
     lost = {
         name.split("/")[1]: int(value)
         for name, value in metrics.items()
         if value and name.startswith(("dropped/", "outcome/env_fault", "outcome/grader_fault", "groups/zero_variance"))
     }
-    if lost:
-        parts.append("[yellow]" + ", ".join(f"{name} {count}" for name, count in lost.items()) + "[/yellow]")
-    return "  ".join(parts)
+    return ["[yellow]" + ", ".join(f"{name} {count}" for name, count in lost.items()) + "[/yellow]"] if lost else []

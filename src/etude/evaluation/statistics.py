@@ -96,6 +96,40 @@ def paired_difference(
     return bootstrap_mean(second - first, clusters=clusters, seed=seed, resamples=resamples, confidence=confidence)
 
 
+def paired_ratio_difference(
+    before: Sequence[tuple[float, float]],
+    after: Sequence[tuple[float, float]],
+    *,
+    seed: int = 0,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+) -> Interval:
+    """Percentile bootstrap interval of a change of sum(x) / sum(y), for shares among some: (wrong, attempted).
+
+    before, after: (x, y) of the same scenarios in the same order; whole scenarios are drawn. `n` is their number.
+    Raises ValueError as `paired_difference`, and where a sum of y is 0: of nothing there is no share. (A drawn sample
+    whose y are all 0 has none either and is left out.)
+    """
+    columns = [_finite([pair[part] for pair in side], name) for side, name in ((before, "before"), (after, "after"))
+               for part in (0, 1)]  # fmt: skip
+    if len(before) != len(after):
+        raise ValueError(f"a paired comparison needs the same scenarios on both sides: {len(before)} and {len(after)}")
+    table = np.stack(columns)  # rows: x and y before, x and y after
+    if len(before) < 2 or not table[1].sum() or not table[3].sum():
+        raise ValueError("a change of a share needs at least 2 scenarios, and on both sides something to be a share of")
+    rng = np.random.default_rng(seed)
+    ratios = []
+    step = max(1, _DRAWS_AT_ONCE // len(before))
+    for start in range(0, resamples, step):
+        drawn = rng.integers(0, len(before), size=(min(step, resamples - start), len(before)))
+        x0, y0, x1, y1 = (row[drawn].sum(axis=1) for row in table)
+        some = (y0 > 0) & (y1 > 0)
+        ratios.append(x1[some] / y1[some] - x0[some] / y0[some])
+    low, high = np.quantile(np.concatenate(ratios), [(1 - confidence) / 2, (1 + confidence) / 2])
+    x0, y0, x1, y1 = table.sum(axis=1)
+    return Interval(float(x1 / y1 - x0 / y0), float(low), float(high), confidence, len(before))
+
+
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Wilson's score interval of a share, without continuity correction (Wilson 1927). Raises ValueError."""
     if not 0 <= successes <= n or n < 1:

@@ -70,6 +70,11 @@ class LearningConfig(_Section):
         default_factory=dict, description="Fields of LossConfig that differ from it."
     )
     advantage: Literal["mean", "grpo", "rloo"] = Field("mean", description="How rewards of a group become advantages.")
+    shuffle_rewards: bool = Field(
+        False,
+        description="A control: shuffle the rewards within each group, so that they teach nothing. What improves even "
+        "so was not learned from reward.",
+    )
     lr: float = Field(1e-5, gt=0, description="Peak learning rate of AdamW.")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="Learning rate after warm-up.")
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up of the learning rate.")
@@ -144,6 +149,11 @@ class RunConfig(_Section):
     def _together(self) -> Self:
         if self.learning.warmup_steps > self.training.steps:
             raise ValueError("learning.warmup_steps is larger than training.steps: the peak would never be reached")
+        if self.learning.schedule != "constant" and self.learning.warmup_steps >= self.training.steps:
+            raise ValueError(
+                f"learning.schedule {self.learning.schedule!r} needs steps after the warm-up: set "
+                f"learning.warmup_steps ({self.learning.warmup_steps}) below training.steps ({self.training.steps})"
+            )
         training = self.training
         if training.eval_every % training.checkpoint_every:
             raise ValueError(

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from etude.engine.local import LocalEngine
 from etude.evaluation.evaluate import play_scenarios
 from etude.learning.learner import Learner
@@ -84,7 +86,7 @@ class Trainer:
         dropped_before = self.pool.dropped.copy()
         groups = await self.pool.next_step(self.learner.version)
         sampled = time.perf_counter()
-        rows = training_rows(groups, self.config.learning.advantage)
+        rows = training_rows(groups, self.config.learning.advantage, self._shuffle())
         stats = await self.runtime.in_compute(partial(self.learner.step, rows))
         ended = time.perf_counter()
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -102,6 +104,12 @@ class Trainer:
         for group in groups:
             self.recorder.group(self.learner.version, "train", group)
         self.recorder.step(self.learner.version, self.config.training.steps, metrics)
+
+    def _shuffle(self) -> np.random.Generator | None:
+        """Of this step alone, so that a resumed run draws the same."""
+        if not self.config.learning.shuffle_rewards:
+            return None
+        return np.random.default_rng([self.config.seed, self.learner.version])
 
     async def _group_done(self, group: Group, fate: str) -> None:
         """Called for every group as it finishes. A kept one is stored by the step that trains it, so that a run which

@@ -1,8 +1,8 @@
 """Traces of a clumsy searcher, for a model to learn the tools and the format from, and to read an answer off a mail.
 
-It takes its keywords from the question at random (now and then useless ones), opens hits at random, sometimes takes a
-wrong mail for the right one, and sometimes gives up. So a model that imitates it has all the good moves among its
-moves, and which of them pay is left to reinforcement.
+At each move it thinks or it does not. Without thought it takes its keywords from the question at random (now and then
+useless ones), opens hits at random, sometimes takes a wrong mail for the right one, and sometimes gives up. So a model
+that imitates it has all the good moves among its moves, and which of them pay is left to reinforcement.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ from etude.rollout.messages import Message
 I_DONT_KNOW = "I don't know"
 MOST_SEARCHES, MOST_READS = 3, 3
 
-# How often the searcher: reads on although it has an answer; searches again rather than open another hit; and, the
-# less skilled the oftener: takes a value from a mail that is about something else; gives up.
+# How often the searcher: reads on although it has an answer; searches again rather than open another hit; and, without
+# thought: takes a value from a mail that is about something else; gives up.
 DOUBT, SEARCHES_AGAIN, MISREADS, GIVES_UP = 0.07, 0.5, 0.25, 0.4
-# How often its keywords hold a name, a word that is not in the question, a word that is in every mail.
-NAMES, HINTS, USELESS = 0.6, 0.25, 0.2
+# What it does without thought. Keywords: how often they hold a name, and then one name rather than all; how often a
+# further word, which is one that such a mail may hold, one that is in every mail, or else any of the question's. Hits:
+# how often it opens the first.
+NAMES, ONE_NAME, FURTHER, HINTS, USELESS, FIRST_HIT = 0.75, 0.65, 0.35, 0.5, 0.2, 0.5
+# With thought: all the names, and how often a word that such a mail may hold.
+THOUGHTFUL_HINT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ def clumsy_traces(
 ) -> Iterator[Trace]:
     """`rounds` attempts at each question of the corpus, in random order.
 
-    skill: 0 searches, opens and answers as badly as it may, 1 as well as it may without knowing the mail. results: how
+    skill: how often a move is made with thought, from 0 to 1 (which still cannot know what a mail is called, nor what
+    is in a mail of which a hit shows nothing). results: how
     many hits a search shows. say_results: whether the call says so (`max_results`), which is needed unless `results` is
     what the tool shows anyway. view: how it is shown. Raises ConfigError for a skill outside 0 to 1.
     """
@@ -115,6 +120,8 @@ class _Attempt:
             hits = self._search()
             while hits and len(self._read) < MOST_READS:
                 mail = self._open(hits)
+                if mail is None:
+                    break
                 if self._facts(mail):
                     if self._happens(DOUBT):
                         continue
@@ -155,10 +162,15 @@ class _Attempt:
         read = {mail["message_id"] for mail in self._read}
         return [hit.message_id for hit in found if hit.message_id not in read]
 
-    def _open(self, hits: list[str]) -> MailRow:
-        """Read one of the hits, and take it off them."""
+    def _open(self, hits: list[str]) -> MailRow | None:
+        """Read one of the hits, and take it off them; None to search again rather than read any of them."""
         telling = [name for name in hits if self._facts(self._office.index.mails[name])]
-        chosen = self._rng.choice(telling if telling and self._happens(self._skill) else hits)
+        if self._happens(self._skill):
+            if not telling:
+                return None
+            chosen = max(telling, key=lambda name: self._office.index.mails[name]["date"])
+        else:
+            chosen = hits[0] if self._happens(FIRST_HIT) else self._rng.choice(hits)
         hits.remove(chosen)
         mail = self._office.index.mails[chosen]
         self._read.append(mail)
@@ -202,20 +214,26 @@ class _Attempt:
 
     def _keywords(self) -> list[str]:
         """Some of the question's names, and some other word: of the question, or one that such mails may hold."""
-        rng, skill = self._rng, self._skill
+        rng = self._rng
         said = list(dict.fromkeys(re.findall(r"\w+", self._row["question"])))
         names = [word for word in said if any(word in part.split() for part in self._key)]
-        others = [word for word in said if word not in names and word.lower() not in STOP_WORDS]
+        if names and self._happens(self._skill):
+            hint = [rng.choice(self._attribute.hints)] if self._happens(THOUGHTFUL_HINT) else []
+            return list(dict.fromkeys(rng.sample(names, len(names)) + hint))
+        chosen: list[str] = []
+        if names and self._happens(NAMES):
+            chosen = rng.sample(names, 1 if self._happens(ONE_NAME) else len(names))
+        if not chosen or self._happens(FURTHER):
+            chosen.append(self._further_word([word for word in said if word not in names]))
+        return list(dict.fromkeys(chosen))
+
+    def _further_word(self, said: list[str]) -> str:
+        """A keyword that is no name; said: the question's words that are none."""
         useless = [word for word in said if word.lower() in STOP_WORDS]
-        chosen = rng.sample(names, rng.randint(1, len(names))) if self._happens(NAMES + (1 - NAMES) * skill) else []
-        for _ in range(rng.choice((0, 0, 1, 1, 2))):
-            if self._happens(HINTS * (1 + skill)):
-                chosen.append(rng.choice(self._attribute.hints))
-            elif self._happens(USELESS * (1 - skill)) and useless:
-                chosen.append(rng.choice(useless))
-            elif others:
-                chosen.append(rng.choice(others))
-        return list(dict.fromkeys(chosen)) or [rng.choice(said)]
+        others = [word for word in said if word.lower() not in STOP_WORDS]
+        if self._happens(HINTS):
+            return self._rng.choice(self._attribute.hints)
+        return self._rng.choice(useless if (useless and self._happens(USELESS)) or not others else others)
 
 
 def _as_mail(mail: MailRow) -> Mail:

@@ -28,12 +28,12 @@ class PretrainSettings:
     """
 
     seed: int = 0
-    companies: int = 480
+    companies: int = 360
     inboxes: int = 2
     mails_per_inbox: int = 1500
     questions: int = 600
     rounds: int = 3
-    skills: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)
+    skills: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4)
     tokenizer_companies: int = 300
     vocab_size: int = 1536
     layers: int = 5
@@ -41,14 +41,14 @@ class PretrainSettings:
     heads: int = 6
     kv_heads: int = 3
     intermediate: int = 512
-    tokens: float = 1e9
+    tokens: float = 7.5e8
     tokens_per_step: int = 65536
     lr: float = 3e-3
     warmup_steps: int = 300
     weight_decay: float = 0.1
     grad_clip: float = 1.0
     shown_weight: float = 0.1
-    plays: int = 4
+    plays: int = 2
     play_scenarios: int = 400
     play_mails_per_inbox: int = 2500
 

@@ -1,0 +1,1 @@
+"""Figures for people. Needs the extra `plots` (matplotlib)."""
