@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +67,7 @@ def demo_command(
     console = Console()
     config = load_config("email_demo", overrides or [])
     with Display(console) as display:
-        demo = run_demo(config, observer=display, say=lambda text: console.rule(escape(text), align="left"))
+        demo = run_demo(config, observer=display, say=lambda text: console.print(f"\n[bold]{escape(text)}[/bold]"))
     show_demo(console, demo)
 
 
@@ -76,7 +77,7 @@ def show_demo(console: Console, demo: Demo) -> None:
 
     workspace = Path(demo.config.workspace)
     with Store.open(workspace) as store:
-        console.rule("What it became", align="left")
+        console.print("\n[bold]What it became[/bold]")
         console.print(comparison_table(demo.comparison))
         gained, lost = changed_scenarios(store, demo)
         console.print(f"\nIt gained {len(gained)} questions and lost {len(lost)}.")
@@ -84,7 +85,12 @@ def show_demo(console: Console, demo: Demo) -> None:
             console.print(side_by_side(store, demo, gained[0]))
         curve = read_curve(store, demo.runs["train"])
         title = f"Laptop demo: {len(curve.steps)} steps on this CPU, seed {demo.config.seed}"
-        save_curve(curve, workspace / PLOT_FILE, title)
+        if find_spec("matplotlib") is not None:
+            save_curve(curve, workspace / PLOT_FILE, title)
+        else:
+            console.print(
+                f"no {PLOT_FILE}: drawing needs matplotlib (pip install 'etude-rft\\[plots]')", style="yellow"
+            )
     console.print("\nMean reward of the rollouts that it trained on, over five steps")
     console.print("\n".join(terminal_curve(curve.smoothed())), highlight=False)
     console.print(
@@ -119,11 +125,13 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def changed_scenarios(store: Store, demo: Demo) -> tuple[list[str], list[str]]:
-    """Ids of scenarios that were wrong before and right after, and of those the other way round; the shortest first."""
+    """Ids of scenarios that were wrong before and right after, and of those the other way round. First those in which
+    both sides searched and read, and of those the shortest: they are the ones to look at."""
     sides = [{row.scenario_id: row for row in store.rollouts(demo.runs[stage])} for stage in ("before", "after")]
     before, after = sides
     shared = sorted(
-        (name for name in before if name in after), key=lambda name: (before[name].turns + after[name].turns, name)
+        (name for name in before if name in after),
+        key=lambda name: (min(before[name].turns, after[name].turns) < 3, before[name].turns + after[name].turns, name),
     )
     right = [{name: rows[name].metrics.get("answer_correct") == 1.0 for name in shared} for rows in sides]
     gained = [name for name in shared if not right[0][name] and right[1][name]]

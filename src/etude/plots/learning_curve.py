@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etude.errors import ConfigError, StorageError
+from etude.errors import ConfigError
 from etude.evaluation.statistics import wilson_interval
+from etude.plots.drawing import figure_of, save_figure
 from etude.store.store import Store
 
 if TYPE_CHECKING:
@@ -58,21 +59,14 @@ def read_curve(store: Store, run: str) -> LearningCurve:
 
 def save_curve(curve: LearningCurve, file: Path, title: str) -> None:
     """Draw it; the name's ending (.png, .svg) says as what. Raises ConfigError without matplotlib, StorageError."""
-    figure = draw_curve(curve, title)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, dpi=144)
-    except OSError as error:
-        raise StorageError(f"cannot write {file}: {error.strerror or error}") from error
+    save_figure(draw_curve(curve, title), file)
 
 
 def draw_curve(curve: LearningCurve, title: str) -> Figure:
     """Reward above, validation below, over the same steps. Raises ConfigError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError("drawing needs matplotlib: pip install 'etude-rft[plots]'") from None
-    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    figure = figure_of(7.0, 5.0)
+    from matplotlib.ticker import MaxNLocator
+
     above, below = figure.subplots(2, 1, sharex=True) if curve.validated else (figure.subplots(), None)
     mean, spread = np.array(curve.reward), np.array(curve.deviation)
     above.fill_between(curve.steps, mean - spread, mean + spread, color=REWARD, alpha=0.12, lw=0, label="± deviation")
@@ -89,10 +83,8 @@ def draw_curve(curve: LearningCurve, title: str) -> Figure:
         below.errorbar(steps, 100 * shares, yerr=100 * ends, fmt="o-", color=VALIDATION, capsize=3)
         below.set_ylabel("validation: right, %\n(95 % interval)")
     (above if below is None else below).set_xlabel("training step")
+    figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.suptitle(title, fontsize="medium", color=INK)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
     return figure
 
 

@@ -27,7 +27,8 @@ from etude.rollout.rollout import Rollout
 BASELINE_SKILL = 0.3
 # A call takes about 20 tokens and the longest possible answer 40; an attempt takes some 300, and 700 at the most.
 MAX_TOKENS_PER_TURN, MAX_TOKENS = 64, 768
-TOOL_TIMEOUT_S, MAX_SECONDS = 30.0, 120.0
+# Hundreds of attempts share two cores, perhaps with other work: time is a limit against hanging here, and no more.
+TOOL_TIMEOUT_S, MAX_SECONDS = 300.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
