@@ -45,3 +45,9 @@ class RunCancelled(EtudeError):
     """The person stopped the run; it is marked cancelled and can be resumed."""
 
     exit_code = 130
+
+
+class RunPaused(RunCancelled):
+    """A health rule stopped the run, as health.pause_on says; it is marked cancelled and can be resumed."""
+
+    exit_code = 7

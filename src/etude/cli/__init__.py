@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from etude.cli.baseline import register as register_baseline
 from etude.cli.demo import register as register_demo
 from etude.cli.evaluate import register as register_evaluate
+from etude.cli.health import register as register_health
 from etude.cli.init import register as register_init
 from etude.cli.inspect import register as register_inspect
 from etude.cli.mail import app as mail_app
@@ -55,9 +57,11 @@ app = typer.Typer(
 )
 register_demo(app)
 register_init(app)
+register_baseline(app)
 register_train(app)
 register_evaluate(app)
 register_inspect(app)
+register_health(app)
 app.add_typer(mail_app, name="mail")
 
 

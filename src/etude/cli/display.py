@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from etude.training.events import Event, Note, RolloutsDone, RunStarted, StepDone, Validated
+from etude.training.ledger import FATES, PREFIX
 
 STYLES = {"info": "dim", "warn": "yellow", "error": "red"}
 
@@ -109,7 +110,7 @@ _WIDE = 130
 def _figures(metrics: Mapping[str, float], width: int) -> list[str]:
     parts = []
     if "reward/mean" in metrics:
-        parts.append(f"reward {metrics['reward/mean']:.3f} ± {metrics.get('reward/std', 0.0):.3f}")
+        parts.append(f"reward {metrics['reward/mean']:.2f} ± {metrics.get('reward/std', 0.0):.2f}")
     elif "learner/loss" in metrics:
         parts.append(f"loss {metrics['learner/loss']:.4f}")
     shown = (*_SHOWN, *_INSIDE) if width >= _WIDE else _SHOWN
@@ -117,10 +118,10 @@ def _figures(metrics: Mapping[str, float], width: int) -> list[str]:
 
 
 def _lost(metrics: Mapping[str, float]) -> list[str]:
-    """What was sampled and taught nothing, and why."""
-    lost = {
-        name.split("/")[1]: int(value)
-        for name, value in metrics.items()
-        if value and name.startswith(("dropped/", "outcome/env_fault", "outcome/grader_fault", "groups/zero_variance"))
-    }
-    return ["[yellow]" + ", ".join(f"{name} {count}" for name, count in lost.items()) + "[/yellow]"] if lost else []
+    """How many of the rollouts moved the weights, and what became of the others; nothing where all did."""
+    counts = {fate: int(metrics.get(f"{PREFIX}{fate}", 0)) for fate in FATES}
+    trained, sampled = counts.pop("trained"), int(metrics.get(f"{PREFIX}sampled", 0))
+    if trained == sampled:
+        return []
+    lost = ", ".join(f"{fate.replace('_', ' ')} {count}" for fate, count in counts.items() if count)
+    return [f"[yellow]trained {trained} of {sampled} ({lost})[/yellow]"]

@@ -69,6 +69,9 @@ def show_command(
     rollout: Annotated[
         str | None, typer.Option(help="Read one rollout whole: its trace id or its unique beginning.")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="What became of the rollouts of each step: trained, or why not.")
+    ] = False,
     step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
     limit: Annotated[int, typer.Option(help="How many rollouts to list.")] = 40,
     workspace: Workspace = ".etude",
@@ -82,6 +85,8 @@ def show_command(
       etude show last --rollouts --step 12
 
       etude show last --rollout trace_3f
+
+      etude show last --why
     """
     from etude.store.store import Store
 
@@ -92,6 +97,10 @@ def show_command(
         _print_rollout(console, store.find_rollout(info.id, rollout).rollout)
     elif rollouts:
         _print_rollouts(console, store, info, step, limit)
+    elif why:
+        from etude.cli.why import print_why
+
+        print_why(console, store, info, step)
     else:
         _print_run(console, store, info)
 

@@ -36,6 +36,15 @@ class Sample:
     finish: Finish
 
 
+class EngineFault(Exception):
+    """A request that failed, and neither the prompt nor the model is why: an endpoint that was down for all tries. The
+    rollout faults (where "engine") and may be started again. kind: how it failed, for counting."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class Engine(Protocol):
     """`open` announces a rollout, `close` ends it and frees its cache. Between them, one `sample` at a time a rollout.
 
@@ -50,7 +59,7 @@ class Engine(Protocol):
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Raises asyncio.CancelledError when cancelled (the slot stays valid), ValueError for a prompt that does not
-        fit the context."""
+        fit the context, EngineFault for a request that failed where others may not."""
         ...
 
     def close(self, rollout: str) -> None: ...

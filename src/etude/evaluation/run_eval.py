@@ -1,32 +1,30 @@
-"""`etude eval`: play scenarios with a model (or a scripted policy), grade, record, and say how sure the figures are."""
+"""`etude eval`: play scenarios with a model (local, or at an endpoint) or a scripted policy, grade, record, and say how
+sure the figures are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
 from etude.errors import TrainingError
-from etude.evaluation.evaluate import play_scenarios
+from etude.evaluation.evaluate import play_scenarios, tickets_of
+from etude.evaluation.players import open_player
 from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k, wilson_interval
-from etude.rollout.group import Group, Ticket
-from etude.rollout.player import Player
+from etude.rollout.group import Group
 from etude.rollout.rollout import Rollout
-from etude.rollout.scripted import play
 from etude.training.config import RunConfig
 from etude.training.events import Observer, RunStarted, silent
 from etude.training.recorder import Recorder
 from etude.training.run import Prepared, drive, managed_run, stopped_message
-from etude.training.runtime import Runtime, find_model, open_runtime, pick
+from etude.training.runtime import pick
 from etude.training.summary import summarize
 
-if TYPE_CHECKING:
-    from etude.engine.local import LocalEngine
+COST = "cost/usd_per_1000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,11 @@ def evaluate(config: RunConfig, *, environment: Environment | None = None, obser
         recorder = Recorder(prepared.store, run_id, observer)
         recorder.tell(RunStarted(run_id, "eval", 0))
         groups: list[Group] = []
-        work = _play_model if config.eval.policy == "model" else _play_policy
-        drive(recorder, work(prepared, recorder, scenarios, groups), stopped_message(prepared, run_id))
+        used: dict[str, float] = {}
+        drive(recorder, _play(prepared, recorder, scenarios, groups, used), stopped_message(prepared, run_id))
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **pass_figures(groups)}
+        figures = {**summarize(rollouts, [r for g in groups for r in g.faulted]), **pass_figures(groups), **used}
+        figures |= cost_figures(rollouts)
         recorder.store.add_step(run_id, 0, figures)
         recorder.validated(0, config.eval.split, figures)
         _refuse_nothing_scored(rollouts)
@@ -69,53 +68,32 @@ def _refuse_nothing_scored(rollouts: Sequence[Rollout]) -> None:
         )
 
 
-async def _play_model(
-    prepared: Prepared, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
+async def _play(
+    prepared: Prepared,
+    recorder: Recorder,
+    scenarios: Sequence[Scenario],
+    groups: list[Group],
+    used: dict[str, float],
 ) -> None:
     config = prepared.config
-    source = find_model(config, prepared.store)
-    async with open_runtime(config, prepared.environment, source) as runtime:
-        recorder.problems(runtime.problems)
-        engine = await runtime.in_compute(partial(_make_engine, runtime))
-        player = Player(
-            environment=prepared.environment,
-            engine=engine,
-            chat=runtime.chat,
-            seed=config.seed,
-            temperature=config.eval.temperature,
-            max_retries=config.sampling.max_retries,
-            max_concurrent=None if config.deterministic else config.sampling.max_concurrent,
+    async with open_player(prepared, recorder, config.eval.temperature) as player:
+        groups += await play_scenarios(
+            player,
+            tickets_of(scenarios),
+            config.eval.attempts,
+            name="eval",
+            chunk=config.sampling.max_concurrent if config.deterministic else None,
+            on_group=lambda group: recorder.group(0, config.eval.split, group),
+            on_progress=partial(recorder.progress, config.eval.split),
         )
-        try:
-            groups += await play_scenarios(
-                player,
-                scenarios,
-                config.eval.attempts,
-                name="eval",
-                chunk=config.sampling.max_concurrent if config.deterministic else None,
-                on_group=lambda group: recorder.group(0, config.eval.split, group),
-                on_progress=partial(recorder.progress, config.eval.split),
-            )
-        finally:
-            await engine.aclose()
+        used |= player.used()
 
 
-def _make_engine(runtime: Runtime) -> LocalEngine:
-    from etude.training.loop import make_engine  # imports torch
-
-    return make_engine(runtime, runtime.config.sampling.max_concurrent, lambda: 0)
-
-
-async def _play_policy(
-    prepared: Prepared, recorder: Recorder, scenarios: Sequence[Scenario], groups: list[Group]
-) -> None:
-    environment, config = prepared.environment, prepared.config
-    policy = environment.policies[config.eval.policy]
-    for number, scenario in enumerate(scenarios):
-        rollout = await play(environment, scenario, policy)
-        groups.append(Group(Ticket(number, scenario), [rollout]))
-        recorder.group(0, config.eval.split, groups[-1])
-        recorder.progress(config.eval.split, number + 1, len(scenarios))
+def cost_figures(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """What 1,000 rollouts cost, by the mean of those that were scored; replies from the cache at their price. {} where
+    there are no prices."""
+    costs = [rollout.usage["cost"] for rollout in rollouts if rollout.reward is not None and "cost" in rollout.usage]
+    return {COST: 1000 * float(np.mean(costs))} if costs else {}
 
 
 def intervals(groups: Sequence[Group], seed: int) -> dict[str, Interval]:
@@ -142,6 +120,7 @@ def _named_values(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
             "reward": rollout.reward or 0.0,
             **{f"score/{name}": value for name, value in rollout.scores.items()},
             **{f"metric/{name}": value for name, value in rollout.metrics.items()},
+            **({COST: 1000 * rollout.usage["cost"]} if "cost" in rollout.usage else {}),
         }
         for name, value in entries.items():
             named.setdefault(name, []).append(value)

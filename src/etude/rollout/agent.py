@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 
 from pydantic_core import to_jsonable_python
 
-from etude.engine.protocol import Engine, Sample, SampleRequest
+from etude.engine.protocol import Engine, EngineFault, Sample, SampleRequest
 from etude.environment.blame import blame
 from etude.environment.calls import Fault, ToolCall, ToolResult
 from etude.environment.environment import Environment, StateError, state_snapshot
 from etude.environment.scenario import Scenario
 from etude.environment.tools import ToolContext, run_calls
 from etude.rollout.chat import ChatFormat, ParsedTurn
+from etude.rollout.clock import Clock
 from etude.rollout.drift import measure_drift
 from etude.rollout.messages import Message
 from etude.rollout.outcome import Outcome, Stop
@@ -71,7 +72,7 @@ class _Loop:
     chat: ChatFormat
     attempt: Attempt
     context: ToolContext
-    deadline: float
+    clock: Clock
     builder: TrajectoryBuilder = field(default_factory=TrajectoryBuilder)
     messages: list[Message] = field(default_factory=list)
     calls: list[CallRecord] = field(default_factory=list)
@@ -138,10 +139,13 @@ class _Loop:
 
     async def _sample(self, request: SampleRequest) -> Sample:
         try:
-            async with asyncio.timeout_at(self.deadline):
+            async with self.clock.limit():
                 return await self.engine.sample(request)
         except TimeoutError:  # the model's own generation ran past the limit
             raise _EndOfAttempt(Outcome.POLICY_FAULT, Stop.TIME_LIMIT) from None
+        except EngineFault as error:
+            fault = Fault("engine", error.kind, str(error))
+            raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.ENGINE_FAULT, fault) from error
         except ValueError as error:  # the prompt does not fit the engine
             fault = Fault("engine", "bad_request", str(error))
             raise _EndOfAttempt(Outcome.ENV_FAULT, Stop.ENGINE_FAULT, fault) from error
@@ -193,7 +197,7 @@ class _Loop:
     async def _run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         started = time.perf_counter()
         try:
-            async with asyncio.timeout_at(self.deadline):
+            async with self.clock.limit():
                 return await run_calls(self.environment.tools_by_name, calls, self.context, self.chat.cut)
         except TimeoutError:  # reached inside a tool: not the model's doing
             names = ", ".join(sorted({call.name for call in calls}))
@@ -272,18 +276,23 @@ class _Loop:
 
 
 async def run_attempt(
-    environment: Environment, scenario: Scenario, engine: Engine, chat: ChatFormat, attempt: Attempt
+    environment: Environment,
+    scenario: Scenario,
+    engine: Engine,
+    chat: ChatFormat,
+    attempt: Attempt,
+    clock: Clock | None = None,
 ) -> Rollout:
     """Play one attempt to its end; always returns a rollout, ungraded (`reward` None). The caller has opened
-    `attempt.key` at the engine, and closes it.
+    `attempt.key` at the engine, and closes it. clock: where the engine knows it too, and can stop it.
 
-    Raises asyncio.CancelledError when cancelled, and whatever the engine raises besides ValueError: a broken engine
-    is not a rollout's fault.
+    Raises asyncio.CancelledError when cancelled, and whatever the engine raises besides ValueError and EngineFault: a
+    broken engine is not a rollout's fault.
     """
     started = time.perf_counter()
     context = ToolContext(scenario=scenario, trace_id=attempt.trace_id, state={})
-    deadline = asyncio.get_running_loop().time() + environment.limits.max_seconds
-    loop = _Loop(environment, scenario, engine, chat, attempt, context, deadline)
+    clock = clock or Clock(environment.limits.max_seconds)
+    loop = _Loop(environment, scenario, engine, chat, attempt, context, clock)
     try:
         try:
             await loop.play()

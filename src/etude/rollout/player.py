@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -98,6 +98,14 @@ class Player:
             seed=derive_seed(self.seed, name, ticket.number, index, retry),
             temperature=self.temperature,
         )
-        rollout = await run_attempt(self.environment, ticket.scenario, self.engine, self.chat, attempt)
+        rollout = await self._play(ticket.scenario, attempt)
         rollout.retries = retry
         return await finish(self.environment, rollout, ticket.scenario)
+
+    def used(self) -> Mapping[str, float]:
+        """What playing has used so far, as figures for the store: of endpoints."""
+        return {}
+
+    async def _play(self, scenario: Scenario, attempt: Attempt) -> Rollout:
+        """One try, ungraded."""
+        return await run_attempt(self.environment, scenario, self.engine, self.chat, attempt)

@@ -57,3 +57,4 @@ class Rollout:
     reward: float | None = None
     scores: dict[str, float] = field(default_factory=dict)  # named scores of the rubric
     metrics: dict[str, float] = field(default_factory=dict)  # what the environment reports; never enters the reward
+    usage: dict[str, float] = field(default_factory=dict)  # of an endpoint, see `etude.rollout.scripted.Usage`

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from etude.engine.remote.settings import MaxTokensField, check_base_url
 from etude.errors import ConfigError
+from etude.training.health.rules import check_names
 
 LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce"]
 
@@ -38,11 +40,40 @@ class LoraConfig(_Section):
     targets: Literal["all-linear", "attention"] = Field("all-linear", description="Which linear layers get an adapter.")
 
 
+class RemoteConfig(_Section):
+    api_key_env: str | None = Field(
+        None,
+        description="NAME of the environment variable that holds the key. Default OPENAI_API_KEY where the endpoint is "
+        "api.openai.com or on this machine, and no key for other hosts.",
+    )
+    requests_per_minute: float | None = Field(None, gt=0, description="At most so many; default no limit.")
+    timeout_s: float = Field(120.0, gt=0, le=3600, description="Seconds that one try of a request may take.")
+    max_retries: int = Field(5, ge=0, le=20, description="Further tries of a request (after 429, 5xx, broken replies).")
+    cache: bool = Field(True, description="Keep replies in WORKSPACE/cache, and ask for none of them twice.")
+    max_tokens_field: MaxTokensField = Field(
+        "max_tokens",
+        description="What the endpoint calls the limit of a turn's tokens; newer OpenAI models want "
+        "max_completion_tokens.",
+    )
+    price_per_million_prompt_tokens: float | None = Field(None, ge=0, description="USD; both prices give costs.")
+    price_per_million_completion_tokens: float | None = Field(None, ge=0, description="USD.")
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, description="Fields added to every request; null takes one out, e.g. {temperature: null}."
+    )
+
+
 class ModelConfig(_Section):
     name: str = Field(
         description="A folder, a .gguf file, a hub id, 'run:RUN' (the best checkpoint of an earlier run), "
-        "'etude-demo' (the small model that comes with Etude), or 'tiny-random' (a toy for trying things)."
+        "'etude-demo' (the small model that comes with Etude), or 'tiny-random' (a toy for trying things). With "
+        "model.endpoint: the endpoint's name of the model."
     )
+    endpoint: str | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint, e.g. http://127.0.0.1:8000/v1, which is evaluated "
+        "instead of local weights.",
+    )
+    remote: RemoteConfig = Field(RemoteConfig(), description="How the endpoint is asked.")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of the weights. float32 on a CPU.")
     device: Literal["cpu"] = Field("cpu", description="Where it runs.")
     lora: LoraConfig = Field(LoraConfig(), description="Adapter training.")
@@ -51,6 +82,11 @@ class ModelConfig(_Section):
         description="Chat format: auto, hermes (ChatML, which SmolLM2 and Qwen know), compact (the bundled model's),"
         " or template (the model's own).",
     )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _base_url(cls, text: str | None) -> str | None:
+        return None if text is None else check_base_url(text)
 
 
 class SamplingConfig(_Section):
@@ -127,6 +163,34 @@ class EvalConfig(_Section):
     )
 
 
+class BaselineConfig(_Section):
+    split: str = Field("train", description="Which scenarios: those that would be trained on.")
+    scenarios: int | None = Field(100, ge=2, description="How many of them, from the first; null is all.")
+    attempts: int = Field(8, ge=1, description="Attempts at each, as many as a group would have.")
+    temperature: float = Field(1.0, ge=0, description="As in training: without chance there is no variance.")
+
+
+class HealthConfig(_Section):
+    enabled: bool = Field(True, description="Look for what goes wrong after every step, and say so (docs/health.md).")
+    held_out: str | None = Field(
+        "answer_correct",
+        description="The environment's metric that says whether an attempt was right; the train reward is compared with"
+        " it. It must not be what is rewarded, or hacking one hacks both.",
+    )
+    pause_on: list[str] = Field(
+        default_factory=list, description="Rules whose alert pauses the run; --resume goes on. 'all' is every rule."
+    )
+    thresholds: dict[str, dict[str, float]] = Field(
+        default_factory=dict,
+        description="Thresholds that differ from the rules' own, by rule and name: {turns_rising: {rise: 1.0}}.",
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        check_names(self.pause_on, self.thresholds)
+        return self
+
+
 class RunConfig(_Section):
     """Everything that decides a run. Saved in the store and in the run's folder."""
 
@@ -142,8 +206,10 @@ class RunConfig(_Section):
     sampling: SamplingConfig = Field(SamplingConfig(), description="How rollouts are made.")
     learning: LearningConfig = Field(LearningConfig(), description="How weights are changed.")
     training: TrainingConfig = Field(TrainingConfig(), description="The loop.")
+    health: HealthConfig = Field(HealthConfig(), description="Watching the run.")
     sft: SftConfig = Field(SftConfig(), description="Supervised warm start (etude sft).")
     eval: EvalConfig = Field(EvalConfig(), description="Measuring (etude eval).")
+    baseline: BaselineConfig = Field(BaselineConfig(), description="Measuring before training (etude baseline).")
 
     @model_validator(mode="after")
     def _together(self) -> Self:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from etude.engine.remote.settings import key_variable, read_key
 from etude.model.shape import MemoryEstimate, estimate_memory
 from etude.model.source import ModelSource
 from etude.store.records import RunKind
 from etude.training.config import RunConfig
 from etude.training.learner_config import learner_config
 from etude.training.run import Prepared
-from etude.training.runtime import find_model, lora_settings, pick
+from etude.training.runtime import endpoint_settings, find_model, lora_settings, pick
 from etude.training.traces import find_traces
 
 TYPICAL_SHARE = 0.4  # of max_tokens that a rollout uses; measured on e-mail search, where most end early
@@ -20,9 +21,11 @@ GIB = 2**30
 
 
 def dry_run(config: RunConfig, kind: RunKind) -> list[tuple[str, str]]:
-    """Lines for a person. kind: "train", "sft" or "eval". Raises what would stop the run before it starts."""
+    """Lines for a person. kind: any that plays or learns. Raises what would stop the run before it starts."""
     prepared = Prepared.of(config, kind)
     config = prepared.config
+    if config.model.endpoint is not None and (kind == "baseline" or config.eval.policy == "model"):
+        return _endpoint_lines(prepared)
     source = find_model(config, prepared.store)
     rollouts, learned, updates = _work(prepared)
     limits = prepared.environment.limits
@@ -47,9 +50,37 @@ def dry_run(config: RunConfig, kind: RunKind) -> list[tuple[str, str]]:
     return lines
 
 
+def _endpoint_lines(prepared: Prepared) -> list[tuple[str, str]]:
+    """The endpoint itself is not asked."""
+    settings, limits = endpoint_settings(prepared.config), prepared.environment.limits
+    rollouts, _, _ = _work(prepared)
+    requests = rollouts * limits.max_turns
+    variable = key_variable(settings)
+    lines = [("environment", f"{prepared.environment.name}, {len(prepared.environment.tools_by_name)} tools")]
+    lines.append(("model", f"{settings.model} at {settings.url}"))
+    lines.append(("key", f"from {variable}" if variable and read_key(settings) else "none"))
+    lines.append(("rollouts", f"{rollouts} of at most {limits.max_tokens} tokens, {limits.max_turns} turns"))
+    lines.append(("requests", f"at most {requests}, {settings.connections} at once, retries not counted"))
+    if settings.requests_per_minute is not None:
+        seconds = 60 * requests / settings.requests_per_minute
+        lines.append(("time", f"at most {_duration(seconds)} ({settings.requests_per_minute:g} requests a minute)"))
+    if settings.prompt_price is not None and settings.completion_price is not None:
+        typical = TYPICAL_SHARE * limits.max_tokens  # of a rollout at its end; its turns' prompts grow up to it
+        sampled = min(typical, limits.max_turns * limits.max_tokens_per_turn)
+        cost = rollouts * (limits.max_turns * typical / 2 * settings.prompt_price + sampled * settings.completion_price)
+        lines.append(
+            ("cost", f"about {cost / 1e6:.2f} USD or less (at {typical:.0f} tokens a rollout, all turns used)")
+        )
+    lines.append(("cache", str(settings.cache) if settings.cache is not None else "off"))
+    return lines
+
+
 def _work(prepared: Prepared) -> tuple[int, int, int]:
     """(rollouts sampled, sequences trained, optimizer steps)."""
     config, environment, kind = prepared.config, prepared.environment, prepared.kind
+    if kind == "baseline":
+        scenarios = pick(environment, config.baseline.split, config.baseline.scenarios)
+        return len(scenarios) * config.baseline.attempts, 0, 0
     if kind == "eval":
         scenarios = pick(environment, config.eval.split, config.eval.scenarios)
         return len(scenarios) * config.eval.attempts, 0, 0
@@ -70,16 +101,17 @@ def _work(prepared: Prepared) -> tuple[int, int, int]:
 
 
 def _memory(config: RunConfig, kind: str, max_tokens: int, source: ModelSource) -> MemoryEstimate:
-    """eval keeps no gradients and optimizer, sft no cache."""
+    """eval and baseline keep no gradients and optimizer, sft no cache."""
+    learns = kind in ("train", "sft")
     estimate = estimate_memory(
         source,
         dtype=config.model.dtype,
         lora=lora_settings(config.model),
         slots=0 if kind == "sft" else config.sampling.max_concurrent,
         context=max_tokens,
-        batch_tokens=0 if kind == "eval" else max(config.learning.max_tokens_per_microbatch, max_tokens),
+        batch_tokens=max(config.learning.max_tokens_per_microbatch, max_tokens) if learns else 0,
     )
-    return replace(estimate, gradients=0, optimizer=0) if kind == "eval" else estimate
+    return estimate if learns else replace(estimate, gradients=0, optimizer=0)
 
 
 def matmul_flops(size: int = 1024, repeats: int = 5) -> float:

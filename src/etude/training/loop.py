@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from etude.engine.local import LocalEngine
-from etude.evaluation.evaluate import play_scenarios
+from etude.errors import RunPaused
+from etude.evaluation.evaluate import play_scenarios, tickets_of
 from etude.learning.learner import Learner
 from etude.rollout.group import Group
 from etude.rollout.player import Player
@@ -19,7 +20,10 @@ from etude.rollout.sampler import EpochSampler
 from etude.store.records import Retention
 from etude.training.batch import training_rows
 from etude.training.checkpoints import Checkpoint, Checkpoints
+from etude.training.health.figures import step_figures
+from etude.training.health.watch import Watch
 from etude.training.learner_config import learner_config
+from etude.training.ledger import KEPT, Ledger, account, group_ended
 from etude.training.recorder import Recorder
 from etude.training.runtime import Runtime, peak_memory_gib, pick
 from etude.training.state import read_state, write_state
@@ -56,6 +60,8 @@ class Trainer:
             state,
         )
         self._done_this_step = 0
+        self.watch = Watch(config.health, recorder)
+        self._dropped: list[tuple[str, Group]] = []  # since the last step: why, and what
 
     @property
     def concurrency(self) -> int:
@@ -72,10 +78,12 @@ class Trainer:
         """Trains until the last step. Raises what stops a run; what is checkpointed stays."""
         try:
             await self._validate_if_due()
+            await self._look()
             while self.learner.version < self.config.training.steps:
                 await self._step()
                 await self._checkpoint_if_due()
                 await self._validate_if_due()
+                await self._look()
         finally:
             await self.pool.aclose()
             await self.engine.aclose()
@@ -84,7 +92,8 @@ class Trainer:
         started = time.perf_counter()
         self._done_this_step = 0
         dropped_before = self.pool.dropped.copy()
-        groups = await self.pool.next_step(self.learner.version)
+        sampled_for = self.learner.version
+        groups = await self.pool.next_step(sampled_for)
         sampled = time.perf_counter()
         rows = training_rows(groups, self.config.learning.advantage, self._shuffle())
         stats = await self.runtime.in_compute(partial(self.learner.step, rows))
@@ -93,6 +102,8 @@ class Trainer:
         metrics = {
             **summarize(rollouts, [rollout for group in groups for rollout in group.faulted]),
             **group_figures(groups),
+            **self._ledger(groups).metrics(),
+            **step_figures(groups, [group for _, group in self._dropped], sampled_for, self.config.health.held_out),
             **{f"learner/{name}": value for name, value in stats.metrics().items()},
             **{f"dropped/{reason}": count for reason, count in (self.pool.dropped - dropped_before).items()},
             **{f"engine/{name}": value for name, value in self.engine.stats.take().items()},
@@ -103,7 +114,15 @@ class Trainer:
         }
         for group in groups:
             self.recorder.group(self.learner.version, "train", group)
+        self._dropped = []
         self.recorder.step(self.learner.version, self.config.training.steps, metrics)
+
+    def _ledger(self, groups: Sequence[Group]) -> Ledger:
+        """What became of every rollout that this step decided on."""
+        decided = [*self._dropped, *((KEPT, group) for group in groups)]
+        waiting = sum(len(group_ended(group)) for group in self.pool.state().waiting)
+        ended = [(fate, group_ended(group)) for fate, group in decided]
+        return account(ended, self.config.learning.advantage, waiting)
 
     def _shuffle(self) -> np.random.Generator | None:
         """Of this step alone, so that a resumed run draws the same."""
@@ -116,16 +135,33 @@ class Trainer:
         goes back to a checkpoint finds exactly what was trained until then."""
         self._done_this_step += 1
         sampling = self.config.sampling
-        if fate != "kept":
+        if fate != KEPT:
+            self._dropped.append((fate, group))
             self.recorder.group(self.learner.version + 1, "train", group, fate)
         done = self._done_this_step * sampling.rollouts_per_group
         total = max(sampling.groups_per_step * sampling.rollouts_per_group, done)
         self.recorder.progress("train", done, total)
 
+    async def _look(self) -> None:
+        """Health, after all of a step. Raises RunPaused where an alert is to pause the run, with a checkpoint of this
+        step, so that it goes on from here."""
+        if not self.config.health.enabled:
+            return
+        pausing = [alert for alert in self.watch.look() if self.watch.pauses(alert)]
+        if not pausing or self.learner.version >= self.config.training.steps:
+            return
+        latest = self.checkpoints.latest()
+        if latest is None or latest.step != self.learner.version:
+            await self._checkpoint()
+        raise RunPaused("\n".join(f"paused at step {a.step} by {a.rule}: {a.message}. {a.advice}" for a in pausing))
+
     async def _checkpoint_if_due(self) -> None:
         version, training = self.learner.version, self.config.training
-        if version % training.checkpoint_every and version != training.steps:
-            return
+        if version % training.checkpoint_every == 0 or version == training.steps:
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        version, training = self.learner.version, self.config.training
         write: Callable[[Path], None] = partial(
             write_state, loaded=self.runtime.loaded, learner=self.learner, pool=self.pool.state()
         )
@@ -145,7 +181,7 @@ class Trainer:
         scenarios = pick(self.runtime.environment, "validation", training.eval_scenarios)
         groups = await play_scenarios(
             self._player(training.eval_temperature),
-            scenarios,
+            tickets_of(scenarios),
             training.eval_attempts,
             name=f"validation-{version}",
             chunk=self.concurrency if self.config.deterministic else None,

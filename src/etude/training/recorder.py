@@ -10,6 +10,7 @@ from etude.store.store import Store
 from etude.training.events import Event, Level, Note, Observer, RolloutsDone, StepDone, Validated
 
 VALIDATION = "validation"  # type of the event that holds a validation's figures
+ALERT = "alert"  # type of the event of a health rule
 
 
 @dataclass

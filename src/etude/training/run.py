@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from etude.engine.remote.settings import EndpointSettings, read_key
 from etude.environment.environment import Environment
-from etude.errors import ConfigError, RunCancelled, StorageError
+from etude.errors import ConfigError, RunCancelled, RunPaused, StorageError
 from etude.rollout.chat import check_chat_name
 from etude.rollout.traces import Trace
 from etude.store.records import Run, RunKind
@@ -22,7 +23,15 @@ from etude.training.config import RunConfig, parse_config
 from etude.training.events import Note, Observer, RunStarted, silent
 from etude.training.learner_config import learner_config
 from etude.training.recorder import Recorder
-from etude.training.runtime import build_environment, find_model, open_runtime, pin_runs, run_folder
+from etude.training.runtime import (
+    LEARNED,
+    build_environment,
+    endpoint_settings,
+    find_model,
+    open_runtime,
+    pin_runs,
+    run_folder,
+)
 from etude.training.stop import run_until_stopped
 from etude.training.traces import find_traces
 
@@ -66,10 +75,24 @@ class Prepared:
                 known = ", ".join(["model", *made.policies])
                 raise ConfigError(f"environment {made.name} has no policy {config.eval.policy!r}; there are: {known}")
             return cls(config, made, store, kind, f"policy {config.eval.policy}", environment is not None)
+        if config.model.endpoint is not None:
+            settings = endpoint_settings(config)
+            _refuse_endpoint(settings, kind)
+            return cls(config, made, store, kind, f"{settings.model} at {settings.host}", environment is not None)
         check_chat_name(config.model.chat)
         config = pin_runs(config, store)
         find_model(config, store)
         return cls(config, made, store, kind, config.model.name, environment is not None)
+
+
+def _refuse_endpoint(settings: EndpointSettings, kind: RunKind) -> None:
+    """Raises ConfigError for what an endpoint cannot do, and where its key is missing."""
+    if kind in LEARNED:
+        raise ConfigError(
+            f"`etude {kind}` changes weights, and those behind {settings.url} cannot be changed: take out "
+            "model.endpoint and name local weights in model.name (`etude eval` measures endpoints)"
+        )
+    read_key(settings)
 
 
 def train(
@@ -99,7 +122,7 @@ def _prepare(
     run: Run | None = None
     if resume is not None:
         run = Store.open(Path(config.workspace)).find_run(resume, kinds=[kind] if resume == "last" else None)
-        config = _saved_config(run, kind).model_copy(update={"workspace": config.workspace})  # it may have moved
+        config = saved_config(run, kind).model_copy(update={"workspace": config.workspace})  # it may have moved
     prepared = Prepared.of(config, kind, environment)
     learner_config(prepared.config, prepared.environment.limits.max_tokens)
     return prepared, run
@@ -148,7 +171,8 @@ async def _session(
         await work.run()
 
 
-def _saved_config(run: Run, kind: str) -> RunConfig:
+def saved_config(run: Run, kind: RunKind) -> RunConfig:
+    """The configuration that a run was started with, to go on with it. Raises ConfigError where it cannot go on."""
     if run.kind != kind:
         raise ConfigError(f"{run.id} is a run of kind {run.kind}; `etude {kind} --resume` goes on with {kind} runs")
     if run.status == "succeeded":
@@ -159,7 +183,7 @@ def _saved_config(run: Run, kind: str) -> RunConfig:
 def stopped_message(prepared: Prepared, run_id: str) -> str:
     """What a person who stopped a run is told."""
     message, kind, workspace = f"stopped; {run_id} is marked cancelled.", prepared.kind, prepared.config.workspace
-    if kind not in ("train", "sft"):
+    if kind not in ("train", "sft", "baseline"):
         return message
     if prepared.from_code:
         return f'{message} Go on with: etude.{kind}(..., resume="{run_id}")'
@@ -216,6 +240,9 @@ def recorded_end(store: Store, run_id: str, message: str) -> Iterator[None]:
     """Records how a run that has begun ends. message: for the person who stopped it, in a RunCancelled."""
     try:
         yield
+    except RunPaused as pause:
+        _mark(store, run_id, "cancelled", pause)
+        raise RunPaused(f"{pause}\n{message.removeprefix('stopped; ')}") from None
     except (RunCancelled, KeyboardInterrupt) as stop:
         _mark(store, run_id, "cancelled", stop)
         raise RunCancelled(message) from None

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from etude.engine.remote.settings import EndpointSettings
 from etude.environment.environment import Environment, load_environment
 from etude.environment.scenario import Scenario
 from etude.errors import ConfigError
@@ -79,6 +80,27 @@ def model_name(model: ModelConfig, store: Store) -> str:
     if best is None:
         raise ConfigError(f"run {run.id} has no checkpoint, so {model.name!r} names no weights")
     return str(best.path / "model")
+
+
+def endpoint_settings(config: RunConfig) -> EndpointSettings:
+    """Of a configuration whose model.endpoint is set; as many connections as rollouts."""
+    model, remote = config.model, config.model.remote
+    if model.endpoint is None:
+        raise ValueError("model.endpoint is not set")
+    return EndpointSettings(
+        url=model.endpoint,
+        model=model.name,
+        api_key_env=remote.api_key_env,
+        connections=config.sampling.max_concurrent,
+        requests_per_minute=remote.requests_per_minute,
+        timeout_s=remote.timeout_s,
+        max_retries=remote.max_retries,
+        max_tokens_field=remote.max_tokens_field,
+        prompt_price=remote.price_per_million_prompt_tokens,
+        completion_price=remote.price_per_million_completion_tokens,
+        extra=remote.extra_body,
+        cache=Path(config.workspace) / "cache" / "replies.db" if remote.cache else None,
+    )
 
 
 def run_folder(store: Store, run_id: str) -> Path:

@@ -15,7 +15,7 @@ from etude.engine.protocol import SampleRequest
 from etude.environment.calls import ToolCall
 from etude.environment.environment import Environment
 from etude.environment.scenario import Scenario
-from etude.evaluation.evaluate import play_scenarios
+from etude.evaluation.evaluate import play_scenarios, tickets_of
 from etude.grading.answer import check_answer
 from etude.model.load import load_model
 from etude.recipes.email_demo.company import Company, CompanySize, open_company
@@ -61,7 +61,7 @@ def play_heldout(folder: Path, company: Company, scenarios: int, temperature: fl
         try:
             groups = await play_scenarios(
                 player,
-                company.scenarios[:scenarios],
+                tickets_of(company.scenarios[:scenarios]),
                 1,
                 name="heldout",
                 chunk=None,

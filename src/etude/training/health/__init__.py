@@ -1,0 +1,1 @@
+"""Watching a run: figures of each step, rules over them, and the alerts that they raise."""
