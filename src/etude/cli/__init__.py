@@ -13,6 +13,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from etude.cli.baseline import register as register_baseline
+from etude.cli.check import register as register_check
 from etude.cli.demo import register as register_demo
 from etude.cli.evaluate import register as register_evaluate
 from etude.cli.health import register as register_health
@@ -58,6 +59,7 @@ app = typer.Typer(
 register_demo(app)
 register_init(app)
 register_baseline(app)
+register_check(app)
 register_train(app)
 register_evaluate(app)
 register_inspect(app)
