@@ -45,8 +45,8 @@ def test_the_templates_commands_lead_to_a_model_that_answers(tmp_path: Path) -> 
         assert imitated.kind == "sft"
         assert right[expert.id]["metric/answer_correct"] == 1.0
         assert right[random.id]["metric/answer_correct"] == 0.0
-        step = store.steps(trained.id)[0].metrics
-        assert step["metric/answer_correct"]  # what the toy imitated, it can do at least sometimes
+        # What the toy imitated it can do at least sometimes, which it could not before.
+        assert any(step.metrics["metric/answer_correct"] for step in store.steps(trained.id))
 
 
 @pytest.mark.parametrize("there", ["file", "full folder"])
