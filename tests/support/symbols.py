@@ -99,8 +99,12 @@ class SymbolChat:
                 tokens += [ID["<model>"], *self.render_assistant(message)]
             elif message.role != "system":
                 who = "<result>" if message.role == "tool" else "<user>"
-                tokens += [ID[who], ID.get(message.content, ID["<other>"])]
+                tokens += [ID[who], *self.content(message.content)]
         return [*tokens, ID["<model>"]]
+
+    def content(self, text: str) -> list[int]:
+        """What a message says, in tokens."""
+        return [ID.get(text, ID["<other>"])]
 
 
 CHAT_FORMATS["symbols"] = SymbolChat

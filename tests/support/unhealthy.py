@@ -38,17 +38,10 @@ SETTINGS: Mapping[str, Any] = {
 class WordsChat(SymbolChat):
     """Every word of a message is a token of its own, so that a prompt can say more than one thing."""
 
-    def _write(self, messages: Sequence[Message]) -> list[int]:
-        tokens: list[int] = []
-        for message in messages:
-            if message.role == "assistant":
-                tokens += [ID["<model>"], *self.render_assistant(message)]
-            elif message.role != "system":
-                who = "<result>" if message.role == "tool" else "<user>"
-                words = message.content.split()
-                known = [ID[word] for word in words if word in ID]
-                tokens += [ID[who], *(known if len(known) == len(words) else [ID["<other>"]])]
-        return [*tokens, ID["<model>"]]
+    def content(self, text: str) -> list[int]:
+        words = text.split()
+        known = [ID[word] for word in words if word in ID]
+        return known if len(known) == len(words) else [ID["<other>"]]
 
 
 class FumblingChat(SymbolChat):

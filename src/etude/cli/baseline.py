@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from etude.cli.evaluate import figures_table
-from etude.cli.train import ConfigPath, DryRun, Fields, Overrides, Workspace, read_config, show_estimate, show_fields
-from etude.errors import ConfigError
+from etude.cli.train import (
+    ConfigPath,
+    DryRun,
+    Fields,
+    Overrides,
+    Workspace,
+    read_or_resumed,
+    show_estimate,
+    show_fields,
+)
 
 PLOT_FILE = "variance.png"
 
@@ -51,18 +58,14 @@ def baseline_command(
     from etude.evaluation.baseline import baseline
     from etude.plots.variance_plot import save_variance
 
-    if resume is not None:
-        if config is not None or overrides:
-            raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
-        overrides = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
-    resolved = read_config("baseline", config, overrides)
+    resolved = read_or_resumed("baseline", config, overrides, resume, workspace)
     if dry_run:
         show_estimate(console, resolved, "baseline")
         return
     with Display(console) as display:
         result = baseline(resolved, observer=display, resume=resume)
     console.print(figures_table(result.figures, result.intervals))
-    file = Path(resolved.workspace) / "runs" / result.run_id / PLOT_FILE
+    file = result.folder / PLOT_FILE
     save_variance(result.attempts, file, f"{result.run_id}: mean, deviation and best of each scenario")
     console.print("\n[bold]What follows[/bold]")
     for finding in result.findings:

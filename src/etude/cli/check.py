@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from etude.cli.train import ConfigPath, Overrides, read_config
 from etude.errors import ConfigError, StorageError
@@ -57,6 +56,7 @@ def check_command(
 
       etude check environment.py:environment --allow attack.idk="abstaining is wanted"
     """
+    from etude.cli.display import Bars
     from etude.environment.environment import load_environment
     from etude.evaluation.checks.run import check_environment
 
@@ -73,7 +73,7 @@ def check_command(
         from etude.evaluation.checks.template import load_tokenizer
 
         tokenizer = load_tokenizer(model)
-    with _Progress(console) as progress:
+    with Bars(console, keep=True) as progress:
         report = check_environment(
             environment,
             split=split,
@@ -150,31 +150,3 @@ def _show(console: Console, finding: Finding) -> None:
 def _plain(text: str) -> str:
     """Text of attempts, on one line and without what a terminal would obey."""
     return escape("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
-
-
-class _Progress:
-    """A bar for each part of the check, at a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _Progress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, part: str, done: int, total: int) -> None:
-        if part not in self._tasks:
-            self._tasks[part] = self._progress.add_task(part, total=total)
-        self._progress.update(self._tasks[part], completed=done, total=total)

@@ -12,8 +12,6 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Column, Table
 
-from etude.cli.display import Display, duration
-
 if TYPE_CHECKING:
     from etude.evaluation.compare import Comparison
     from etude.recipes.email_demo.demo import Demo
@@ -61,6 +59,7 @@ def demo_command(
 
       etude demo seed=1 workspace=.etude-1
     """
+    from etude.cli.display import Display
     from etude.recipes.email_demo.demo import run_demo
     from etude.training.config import load_config
 
@@ -72,6 +71,7 @@ def demo_command(
 
 
 def show_demo(console: Console, demo: Demo) -> None:
+    from etude.cli.display import duration
     from etude.plots.learning_curve import read_curve, save_curve, terminal_curve
     from etude.store.store import Store
 

@@ -26,11 +26,12 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-class Display:
-    """An observer of a run (`etude.training.events.Observer`), used as a context manager."""
+class Bars:
+    """A bar for each part of some work; at a terminal only. keep: a part that is done stays until the end. Used as a
+    context manager."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, *, keep: bool = False) -> None:
+        self._keep = keep
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -41,9 +42,6 @@ class Display:
             disable=not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._told: set[str] = set()
-        self._first_step = 0
-        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -52,6 +50,31 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._progress.stop()
 
+    def __call__(self, part: str, done: int, total: int) -> None:
+        if part not in self._tasks:
+            self._tasks[part] = self._progress.add_task(part, total=total)
+        self._progress.update(self._tasks[part], completed=done, total=total)
+        if done >= total and not self._keep:
+            self._progress.remove_task(self._tasks.pop(part))
+
+
+class Display:
+    """An observer of a run (`etude.training.events.Observer`), used as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars = Bars(console)
+        self._told: set[str] = set()
+        self._first_step = 0
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._bars.__exit__(kind, error, tb)
+
     def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
@@ -59,7 +82,7 @@ class Display:
                 resumed = f", resumed at step {event.first_step}" if event.first_step else ""
                 self.console.print(f"[bold]{event.kind}[/bold] {event.run_id}{resumed}")
             case RolloutsDone():
-                self._advance(event)
+                self._bars(f"{event.phase} rollouts", event.done, event.total)
             case StepDone():
                 self.console.print(self._step_line(event))
             case Validated():
@@ -76,13 +99,6 @@ class Display:
             self.console.print(text, soft_wrap=True)  # paths and commands stay whole
         if note.type == "stopped":
             self.console.show_cursor()  # the process ends now, without what leaving the display would do
-
-    def _advance(self, event: RolloutsDone) -> None:
-        if event.phase not in self._tasks:
-            self._tasks[event.phase] = self._progress.add_task(f"{event.phase} rollouts", total=event.total)
-        self._progress.update(self._tasks[event.phase], completed=event.done, total=event.total)
-        if event.done >= event.total:
-            self._progress.remove_task(self._tasks.pop(event.phase))
 
     def _step_line(self, event: StepDone) -> str:
         per_step = (time.monotonic() - self._started) / max(1, event.step - self._first_step)

@@ -182,8 +182,7 @@ def models_command(workspace: Workspace = ".etude") -> None:
         store = Store.open(Path(workspace))
         for run in store.runs():
             try:
-                checkpoints = Checkpoints(run_folder(store, run.id) / "checkpoints")
-                best = checkpoints.best() or checkpoints.latest()
+                best = Checkpoints(run_folder(store, run.id) / "checkpoints").chosen()
             except ConfigError:
                 continue
             if best is not None:

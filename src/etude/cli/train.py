@@ -105,11 +105,7 @@ def _command(
     from etude.cli.display import Display
     from etude.training import run
 
-    if resume is not None:
-        if path is not None or overrides:
-            raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
-        overrides = [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"]
-    config = read_config(kind, path, overrides)
+    config = read_or_resumed(kind, path, overrides, resume, workspace)
     if dry_run:
         show_estimate(console, config, kind)
         return
@@ -128,6 +124,17 @@ def show_fields(console: Console) -> None:
     for name, default, description in describe_fields():
         table.add_row(f"[cyan]{name}[/cyan]", default, description)
     console.print(table)
+
+
+def read_or_resumed(
+    kind: RunKind, path: Path | None, overrides: list[str] | None, resume: str | None, workspace: str
+) -> RunConfig:
+    """As `read_config`; with --resume a stand-in that says only in which workspace the saved configuration is."""
+    if resume is None:
+        return read_config(kind, path, overrides)
+    if path is not None or overrides:
+        raise ConfigError("--resume goes on with the saved configuration: give no file and no KEY=VALUE with it")
+    return read_config(kind, None, [f"workspace={workspace}", "environment.entry=resumed", "model.name=resumed"])
 
 
 def read_config(kind: RunKind, path: Path | None, overrides: list[str] | None) -> RunConfig:

@@ -12,13 +12,13 @@ from etude.evaluation.baseline_figures import Attempts, Finding, attempts_of, ba
 from etude.evaluation.evaluate import play_scenarios, tickets_of
 from etude.evaluation.players import open_player
 from etude.evaluation.statistics import Interval
-from etude.rollout.group import Group, Ticket
-from etude.store.store import Store
+from etude.rollout.group import Ticket
+from etude.store.groups import groups_of
 from etude.training.config import RunConfig
 from etude.training.events import Observer, RunStarted, silent
 from etude.training.recorder import Recorder
-from etude.training.run import Prepared, drive, managed_run, saved_config, stopped_message
-from etude.training.runtime import pick
+from etude.training.run import Prepared, drive, managed_run, resumed, stopped_message
+from etude.training.runtime import pick, run_folder
 from etude.training.summary import summarize
 
 PHASE = "baseline"
@@ -26,10 +26,11 @@ PHASE = "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """attempts: by scenario, in their order. figures, intervals: see `baseline_figures`, and the means of `summarize`.
-    findings: what follows, most pressing first."""
+    """folder: the run's. attempts: by scenario, in their order. figures, intervals: see `baseline_figures`, and the
+    means of `summarize`. findings: what follows, most pressing first."""
 
     run_id: str
+    folder: Path
     attempts: tuple[Attempts, ...]
     figures: Mapping[str, float]
     intervals: Mapping[str, Interval]
@@ -48,11 +49,7 @@ def baseline(
     resume: a run id, its unique beginning, or "last". A scenario is saved when all its attempts are done, and is not
     played again; what is sampled depends on the seed and the scenario's number alone, so a baseline that was stopped
     has the figures of one that was not (to the last bit with `deterministic: true`). Raises EtudeError."""
-    run = None
-    if resume is not None:
-        with Store.open(Path(config.workspace)) as store:
-            run = store.find_run(resume, kinds=["baseline"] if resume == "last" else None)
-        config = saved_config(run, "baseline").model_copy(update={"workspace": config.workspace})
+    config, run = resumed(config, "baseline", resume)
     prepared = Prepared.of(config, "baseline", environment)
     config = prepared.config
     tickets = tickets_of(pick(prepared.environment, config.baseline.split, config.baseline.scenarios))
@@ -110,12 +107,7 @@ def _left_to_play(prepared: Prepared, run_id: str, tickets: Sequence[Ticket]) ->
 def _measure(prepared: Prepared, recorder: Recorder, run_id: str, tickets: Sequence[Ticket]) -> Baseline:
     """From what is saved, so that it does not matter when it was played."""
     section, store = prepared.config.baseline, prepared.store
-    groups = {ticket.number: Group(ticket, []) for ticket in tickets}
-    for saved in store.iter_rollouts(run_id, phase=PHASE):
-        group, rollout = groups[int(saved.summary.group)], saved.rollout
-        earlier = [one for one in group.rollouts if one.attempt == rollout.attempt]  # a try that faulted, now replaced
-        group.rollouts[:] = [one for one in group.rollouts if one.attempt != rollout.attempt] + [rollout]
-        group.faulted.extend(earlier)
+    groups = groups_of(store.iter_rollouts(run_id, phase=PHASE))
     ordered = [groups[ticket.number] for ticket in tickets]
     attempts = tuple(attempts_of(group) for group in ordered)
     figures, intervals = baseline_figures(attempts, section.attempts, prepared.config.seed)
@@ -131,4 +123,4 @@ def _measure(prepared: Prepared, recorder: Recorder, run_id: str, tickets: Seque
     told = tuple(findings(figures, intervals, section.attempts))
     for finding in told:
         recorder.note("info", f"{finding.seen}: {finding.advice}", type="finding", data={"finding": finding.name})
-    return Baseline(run_id, attempts, figures, intervals, told)
+    return Baseline(run_id, run_folder(store, run_id), attempts, figures, intervals, told)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etude.evaluation.run_eval import success
-from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k
+from etude.evaluation.run_eval import pass_at_all, success
+from etude.evaluation.statistics import Interval, bootstrap_mean, powers_of_two
 from etude.evaluation.variance import expected_best, has_variance, zero_variance_share
 from etude.rollout.group import Group
 
@@ -80,7 +80,7 @@ def baseline_figures(
     figures["reward/mean_of_scenarios"] = float(np.mean([each.mean for each in graded]))
     if len(graded) > 1:
         intervals["reward/mean_of_scenarios"] = bootstrap_mean([each.mean for each in graded], seed=seed)
-    for k in _powers(min(len(each.rewards) for each in graded)):
+    for k in powers_of_two(min(len(each.rewards) for each in graded)):
         figures[f"best@{k}/reward"] = float(np.mean([expected_best(each.rewards, k) for each in graded]))
     several = [each for each in graded if len(each.rewards) > 1]
     if several:
@@ -100,8 +100,7 @@ def _correctness(
     counts = [(len(each.right), sum(each.right)) for each in graded if each.right is not None]
     if len(counts) < len(graded):
         return
-    for k in _powers(min(n for n, _ in counts)):
-        figures[f"pass@{k}"] = float(np.mean([pass_at_k(n, right, k) for n, right in counts]))
+    figures |= pass_at_all({each.scenario: each.right for each in graded if each.right is not None})
     if not several:
         return
     figures["zero_variance/correctness"] = float(np.mean([len(set(each.right or ())) == 1 for each in several]))
@@ -175,11 +174,6 @@ def _few_vary(
     return Finding(
         "few_vary", seen, f"more attempts would hardly help: give {'harder' if harder else 'easier'} scenarios"
     )
-
-
-def _powers(most: int) -> list[int]:
-    """1, 2, 4 ... up to `most`."""
-    return [2**power for power in range(most.bit_length()) if 2**power <= most]
 
 
 def _k(name: str) -> int:

@@ -14,7 +14,7 @@ from etude.environment.scenario import Scenario
 from etude.errors import TrainingError
 from etude.evaluation.evaluate import play_scenarios, tickets_of
 from etude.evaluation.players import open_player
-from etude.evaluation.statistics import Interval, bootstrap_mean, pass_at_k, wilson_interval
+from etude.evaluation.statistics import Interval, bootstrap_mean, mean_pass_at_k, powers_of_two, wilson_interval
 from etude.rollout.group import Group
 from etude.rollout.rollout import Rollout
 from etude.training.config import RunConfig
@@ -135,13 +135,17 @@ def success(rollout: Rollout) -> bool | None:
 
 def pass_figures(groups: Sequence[Group]) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... up to the attempts that every scenario has scored; {} where success is not defined."""
-    counts = []
+    attempts: dict[str, list[bool]] = {}
     for group in groups:
         results = [success(rollout) for rollout in group.scored]
         if any(result is None for result in results):
             return {}
         if results:
-            counts.append((len(results), sum(bool(result) for result in results)))
-    most = min((attempts for attempts, _ in counts), default=0)
-    ks = [2**power for power in range(most.bit_length()) if 2**power <= most]
-    return {f"pass@{k}": float(np.mean([pass_at_k(n, c, k) for n, c in counts])) for k in ks}
+            attempts[str(group.ticket.number)] = [bool(result) for result in results]
+    return pass_at_all(attempts)
+
+
+def pass_at_all(attempts: Mapping[str, Sequence[bool]]) -> dict[str, float]:
+    """attempts: by scenario, at least one each, whether each was right."""
+    most = min(map(len, attempts.values()), default=0)
+    return {f"pass@{k}": mean_pass_at_k(attempts, k) for k in powers_of_two(most)}

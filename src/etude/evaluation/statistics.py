@@ -167,6 +167,11 @@ def mean_pass_at_k(attempts: Mapping[str, Sequence[bool]], k: int) -> float:
     return sum(pass_at_k(*_counts(name, results), k) for name, results in attempts.items()) / len(attempts)
 
 
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4 ... up to `most`: the k for which pass@k and best of k are told."""
+    return [2**power for power in range(most.bit_length()) if 2**power <= most]
+
+
 def mean_of_k(attempts: Mapping[str, Sequence[float]], k: int) -> float:
     """Mean over scenarios of the mean reward of their k attempts. Raises ValueError where one has not exactly k."""
     if not attempts:

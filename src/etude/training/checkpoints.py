@@ -134,6 +134,10 @@ class Checkpoints:
         """The whole checkpoint with the highest validation reward; None where none has one."""
         return self._first_whole(_by_reward)
 
+    def chosen(self) -> Checkpoint | None:
+        """The one whose weights are the run's: the best by validation, where nothing was validated the last."""
+        return self.best() or self.latest()
+
     def prune(self) -> tuple[int, ...]:
         """Delete what is no longer kept; gives the steps. `save` and `set_validation` do this by themselves."""
         with self._changing("delete old checkpoints"):

@@ -119,10 +119,7 @@ def sft(
 def _prepare(
     config: RunConfig, environment: Environment | None, resume: str | None, kind: RunKind
 ) -> tuple[Prepared, Run | None]:
-    run: Run | None = None
-    if resume is not None:
-        run = Store.open(Path(config.workspace)).find_run(resume, kinds=[kind] if resume == "last" else None)
-        config = saved_config(run, kind).model_copy(update={"workspace": config.workspace})  # it may have moved
+    config, run = resumed(config, kind, resume)
     prepared = Prepared.of(config, kind, environment)
     learner_config(prepared.config, prepared.environment.limits.max_tokens)
     return prepared, run
@@ -142,7 +139,7 @@ def _learn(prepared: Prepared, observer: Observer, run: Run | None) -> RunResult
             recorder.note("info", f"resumed from step {step}", data={"truncated": lost})
         recorder.tell(RunStarted(run_id, kind, config.training.steps, step))
         drive(recorder, _session(prepared, recorder, checkpoints, traces, latest), stopped_message(prepared, run_id))
-        kept = checkpoints.best() or checkpoints.latest()
+        kept = checkpoints.chosen()
         return RunResult(run_id, run_folder(store, run_id), kept.path / "model" if kept else None)
 
 
@@ -171,8 +168,17 @@ async def _session(
         await work.run()
 
 
-def saved_config(run: Run, kind: RunKind) -> RunConfig:
-    """The configuration that a run was started with, to go on with it. Raises ConfigError where it cannot go on."""
+def resumed(config: RunConfig, kind: RunKind, resume: str | None) -> tuple[RunConfig, Run | None]:
+    """The run to go on with, and the configuration that it was started with; `config` and None where `resume` is None.
+    Raises ConfigError where there is none, or it cannot go on."""
+    if resume is None:
+        return config, None
+    with Store.open(Path(config.workspace)) as store:
+        run = store.find_run(resume, kinds=[kind] if resume == "last" else None)
+    return _saved_config(run, kind).model_copy(update={"workspace": config.workspace}), run  # it may have moved
+
+
+def _saved_config(run: Run, kind: RunKind) -> RunConfig:
     if run.kind != kind:
         raise ConfigError(f"{run.id} is a run of kind {run.kind}; `etude {kind} --resume` goes on with {kind} runs")
     if run.status == "succeeded":

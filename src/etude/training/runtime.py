@@ -75,8 +75,7 @@ def model_name(model: ModelConfig, store: Store) -> str:
     from etude.training.checkpoints import Checkpoints
 
     run = store.find_run(model.name.removeprefix("run:"))
-    checkpoints = Checkpoints(run_folder(store, run.id) / "checkpoints")
-    best = checkpoints.best() or checkpoints.latest()
+    best = Checkpoints(run_folder(store, run.id) / "checkpoints").chosen()
     if best is None:
         raise ConfigError(f"run {run.id} has no checkpoint, so {model.name!r} names no weights")
     return str(best.path / "model")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etude.errors import StorageError
 from etude.evaluation.compare import Comparison, compare_runs
 from etude.evaluation.run_eval import evaluate
-from etude.recipes.email_demo.progress import Progress, Stage, load_progress
+from etude.recipes.email_demo.progress import Progress, Stage, load_progress, write_json
 from etude.store.store import Store
 from etude.training.checkpoints import Checkpoints
 from etude.training.config import RunConfig
@@ -74,8 +72,7 @@ def run_demo(config: RunConfig, *, observer: Observer, say: Say) -> Demo:
         trained = stages.train()
         say("3 of 3: how it does after, on the same questions")
         stages.evaluate("after", f"run:{trained}")
-        checkpoints = Checkpoints(run_folder(store, trained) / "checkpoints")
-        kept = checkpoints.best() or checkpoints.latest()
+        kept = Checkpoints(run_folder(store, trained) / "checkpoints").chosen()
         progress = stages.progress
         demo = Demo(
             config,
@@ -86,7 +83,7 @@ def run_demo(config: RunConfig, *, observer: Observer, say: Say) -> Demo:
             store.count_rollouts(trained, phase="train"),
             store.find_run(trained).git_commit,
         )
-        _write(workspace / RESULT_FILE, demo.as_json())
+        write_json(workspace / RESULT_FILE, demo.as_json())
         return demo
 
 
@@ -150,10 +147,3 @@ class _Stages:
     def _over(self, stage: Stage) -> None:
         self.progress.done.append(stage)
         self.progress.save(self._file)
-
-
-def _write(file: Path, data: dict[str, Any]) -> None:
-    try:
-        file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write {file}: {error.strerror or error}") from error

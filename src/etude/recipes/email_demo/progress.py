@@ -29,13 +29,18 @@ class Progress:
 
     def save(self, file: Path) -> None:
         """Write it whole or not at all. Raises StorageError."""
-        unfinished = file.with_suffix(".unfinished")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-            unfinished.replace(file)
-        except OSError as error:
-            raise StorageError(f"cannot write {file}: {error.strerror or error}") from error
+        write_json(file, asdict(self))
+
+
+def write_json(file: Path, data: dict[str, Any]) -> None:
+    """Write it whole or not at all. Raises StorageError."""
+    unfinished = file.with_suffix(".unfinished")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(file)
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def load_progress(file: Path) -> Progress | None:

@@ -38,19 +38,17 @@ def _hallucination(history: History, at: Limits) -> Finding | None:
 
 
 def _parse_failures(history: History, at: Limits) -> Finding | None:
-    failures = history.values("health/parse_failures")
-    return _not_falling("parse failures a turn", failures, history, at) if len(failures) >= at.count("steps") else None
+    return _not_falling("parse failures a turn", history.values("health/parse_failures"), history, at)
 
 
 def _truncated(history: History, at: Limits) -> Finding | None:
-    shares = history.values("health/truncated")
-    return (
-        _not_falling("cut off by a limit of tokens", shares, history, at) if len(shares) >= at.count("steps") else None
-    )
+    return _not_falling("cut off by a limit of tokens", history.values("health/truncated"), history, at)
 
 
 def _not_falling(what: str, shares: list[float], history: History, at: Limits) -> Finding | None:
     """A model that becomes right more often is learning in spite of them."""
+    if len(shares) < at.count("steps"):
+        return None
     window = at.count("window")
     began, now, better = early(shares, window), late(shares, window), _better(history, window)
     if now < at["share"] or now < began * (1 - at["fall"]) or better >= at["better"]:
@@ -80,14 +78,20 @@ def _converging(history: History, at: Limits) -> Finding | None:
     )
 
 
-def _duplicates(history: History, at: Limits) -> Finding | None:
-    shares = history.values("health/duplicate_calls")
+def _risen(history: History, figure: str, at: Limits) -> tuple[float, float] | None:
+    """A share at the beginning and now, where it is large and has grown."""
+    shares = history.values(figure)
     if len(shares) < at.count("steps"):
         return None
-    window = at.count("window")
-    began, now = early(shares, window), late(shares, window)
-    if now < at["share"] or now < began + at["rise"]:
+    began, now = early(shares, at.count("window")), late(shares, at.count("window"))
+    return (began, now) if now >= at["share"] and now >= began + at["rise"] else None
+
+
+def _duplicates(history: History, at: Limits) -> Finding | None:
+    risen = _risen(history, "health/duplicate_calls", at)
+    if risen is None:
         return None
+    began, now = risen
     return Finding(
         f"{now:.0%} of the calls repeat an earlier one of their attempt, arguments too ({began:.0%} at the beginning)",
         {"duplicate_calls_early": began, "duplicate_calls": now},
@@ -108,13 +112,10 @@ def _one_tool(history: History, at: Limits) -> Finding | None:
 
 
 def _at_cap(history: History, at: Limits) -> Finding | None:
-    shares = history.values("health/at_cap")
-    if len(shares) < at.count("steps"):
+    risen = _risen(history, "health/at_cap", at)
+    if risen is None or _better(history, at.count("window")) >= at["better"]:
         return None
-    window = at.count("window")
-    began, now = early(shares, window), late(shares, window)
-    if now < at["share"] or now < began + at["rise"] or _better(history, window) >= at["better"]:
-        return None
+    began, now = risen
     return Finding(
         f"{now:.0%} of the rollouts end at the limit of turns or calls ({began:.0%} at the beginning)",
         {"at_cap_early": began, "at_cap": now},

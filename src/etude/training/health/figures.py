@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from etude.rollout.group import Group
 from etude.rollout.outcome import Stop
 from etude.rollout.rollout import CallRecord, Rollout
+from etude.training.ledger import CUT
 
 PREFIX = "health/"
 GRAM = 3  # tokens; a rollout's beginning and end count as tokens, so that short outputs have trigrams too
 LEAST_SCORED = 8  # rollouts below which correlations are noise
 AT_CAP = frozenset({Stop.OUT_OF_TURNS, Stop.OUT_OF_CALLS})
-CUT = frozenset({Stop.TRUNCATED, Stop.OUT_OF_TOKENS})
 _EDGE = -1
 _FLAT = 1e-12  # a sum of squares below this is rounding
 

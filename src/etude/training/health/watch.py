@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from etude.learning.advantages import AdvantageKind
-from etude.rollout.group import Group, Ticket
-from etude.rollout.rollout import Rollout
-from etude.store.records import SavedRollout, Step
+from etude.store.groups import groups_of
+from etude.store.records import Step
 from etude.store.store import Store
 from etude.training.config import HealthConfig, parse_config
 from etude.training.health.figures import PREFIX, step_figures
@@ -122,21 +120,10 @@ def _from_rollouts(store: Store, run: str, step: Step, dropped: set[str], held_o
     rows = store.rollouts(run, phase="train", step=step.step)
     if not rows or not all(row.saved for row in rows):
         return {}
-    named: dict[str, list[SavedRollout]] = defaultdict(list)
-    for saved in store.iter_rollouts(run, phase="train", step=step.step):
-        named[saved.summary.group].append(saved)
-    groups = {name: _group(name, members) for name, members in named.items()}
-    trained = [group for name, group in groups.items() if name not in dropped]
-    return step_figures(trained, [groups[name] for name in groups if name in dropped], step.step - 1, held_out)
-
-
-def _group(name: str, members: list[SavedRollout]) -> Group:
-    """As it was: the last try of each attempt counts, those before it were replaced."""
-    last: dict[int, Rollout] = {saved.summary.attempt: saved.rollout for saved in members}
-    kept = set(map(id, last.values()))
-    faulted = [saved.rollout for saved in members if id(saved.rollout) not in kept]
-    rollouts = [last[attempt] for attempt in sorted(last)]
-    return Group(Ticket(int(name), members[0].scenario), rollouts, faulted)
+    groups = groups_of(store.iter_rollouts(run, phase="train", step=step.step))
+    trained = [group for number, group in groups.items() if str(number) not in dropped]
+    gone = [group for number, group in groups.items() if str(number) in dropped]
+    return step_figures(trained, gone, step.step - 1, held_out)
 
 
 def _merged(figures: Mapping[int, Figures], validations: Mapping[int, Figures]) -> list[Moment]:
